@@ -10,7 +10,7 @@ use crate::fields::{Fields, Short};
 use crate::{Bytes, Capture, CaptureError, Kind, Of, Options, Stream, View};
 use pt_image::{Image, ImageError};
 use pt_packet::find_psb;
-use records::{Records, Thread};
+use records::{Records, Refusal, Thread};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -109,7 +109,7 @@ fn records<'d>(path: &Path, data: &'d Bytes, warnings: &mut Vec<String>) -> Resu
         warnings.push(format!("version {version} of the container is read like version {VERSION}"));
     }
     let mut released = 0;
-    let (mut damaged, mut first_damage) = (0, None);
+    let (mut shorter, mut impossible) = (LeftOut::default(), LeftOut::default());
     while head.left() > 0 {
         let start = head.at();
         // The system maps what stands around each head as well.
@@ -125,17 +125,15 @@ fn records<'d>(path: &Path, data: &'d Bytes, warnings: &mut Vec<String>) -> Resu
                 break;
             }
         };
-        if let Err(short) = records.take(kind, body) {
-            damaged += 1;
-            let what = || format!("{:#x} in one of kind {kind}: {short}", start + HEAD + short.at);
-            first_damage.get_or_insert_with(what);
+        let body_at = start + HEAD;
+        match records.take(kind, body) {
+            Ok(()) => {}
+            Err(Refusal::Short(short)) => shorter.count(body_at + short.at, kind, || short.to_string()),
+            Err(Refusal::Impossible(what)) => impossible.count(body_at, kind, || what),
         }
     }
-    if let Some(first) = first_damage {
-        warnings.push(format!(
-            "{damaged} records are shorter than what they should hold and left out, first at offset {first}"
-        ));
-    }
+    warnings.extend(shorter.warning("are shorter than what they should hold"));
+    warnings.extend(impossible.warning("say what cannot be"));
     if records.replaced > 0 {
         let what = "nothing says when: the last is taken to have been there from the beginning";
         warnings.push(format!("{} times code was mapped where other code had been, and {what}", records.replaced));
@@ -144,6 +142,27 @@ fn records<'d>(path: &Path, data: &'d Bytes, warnings: &mut Vec<String>) -> Resu
         warnings.push(format!("{count} records are of kind {kind}, which is not known here: they are left out"));
     }
     Ok(records)
+}
+
+/// Records that are left out for one reason.
+#[derive(Default)]
+struct LeftOut {
+    count: usize,
+    first: String,
+}
+
+impl LeftOut {
+    fn count(&mut self, at: usize, kind: u32, why: impl FnOnce() -> String) {
+        if self.count == 0 {
+            self.first = format!("{at:#x} in one of kind {kind}: {}", why());
+        }
+        self.count += 1;
+    }
+
+    fn warning(self, what: &str) -> Option<String> {
+        let LeftOut { count, first } = self;
+        (count > 0).then(|| format!("{count} records {what} and are left out, first at offset {first}"))
+    }
 }
 
 /// Kind and body of the next record, or why it cannot be had.

@@ -3,6 +3,11 @@
 /// The kernel's are signed and of 32 bits (`pid_t`, `int cpu`), and none of them is negative.
 const END: u32 = 1 << 31;
 
+/// A process's, a thread's or a core's number, if a system may have it.
+pub fn possible(number: u64) -> Option<u32> {
+    u32::try_from(number).ok().filter(|&number| number < END)
+}
+
 /// Records that name what cannot be.
 #[derive(Default)]
 pub struct Impossible {
@@ -34,6 +39,12 @@ impl Impossible {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_of_more_bits_are_possible_where_they_fit() {
+        let end = u64::from(END);
+        assert_eq!([end - 1, end, 1 << 32 | 7].map(possible), [Some(END - 1), None, None]);
+    }
 
     #[test]
     fn what_no_system_has_is_counted_and_the_first_is_told() {

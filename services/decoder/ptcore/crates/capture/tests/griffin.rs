@@ -177,11 +177,37 @@ fn a_record_that_is_too_short_for_what_it_says_costs_itself_only() {
     // A page and packets that should have more bytes, a fork of nobody.
     container.record(4, &[7, CODE, 100], &TWO_NOPS_RET).record(0, &[7, 7, 1, 100], &[0; 8]).record(6, &[7, 7], b"");
     let capture = container.ran(7, 2).open("short");
-    let short = "3 records are shorter than what they should hold and left out";
+    let short = "3 records are shorter than what they should hold and are left out";
     let first = format!("{:#x} in one of kind 4: 100 bytes are wanted, 3 are there", at + 24);
     let missing = "thread 7: buffers are missing at 1 places".to_owned();
     assert_eq!(capture.warnings, [format!("{short}, first at offset {first}"), missing]);
     assert_eq!(instructions(&capture), [4]);
+}
+
+#[test]
+fn a_record_of_what_cannot_be_costs_itself_only() {
+    let mut container = Container::new();
+    container.executes(7, &NOP_RET);
+    let at = container.0.len() + 8;
+    // A page behind the last address, one of process 7 and 2^32, packets of a thread that no system has.
+    container.page(7, u64::MAX - 1, &TWO_NOPS_RET).page(1 << 32 | 7, CODE, &TWO_NOPS_RET).ran(1 << 31, 0);
+    let capture = container.ran(7, 0).open("impossible");
+    let what = "3 bytes from 0xfffffffffffffffe on reach beyond all addresses";
+    let first = format!("first at offset {at:#x} in one of kind 4: {what}");
+    assert_eq!(capture.warnings, [format!("3 records say what cannot be and are left out, {first}")]);
+    assert_eq!(instructions(&capture), [2]);
+    assert_eq!(capture.streams[0].of, Of::Thread { pid: 7, tid: 7 });
+}
+
+#[test]
+fn the_numbers_of_processes_and_threads_have_64_bits_and_are_not_cut() {
+    let large = 1 << 32 | 7;
+    let mut container = Container::new();
+    container.executes(large, &NOP_RET).ran(large, 0).record(6, &[7, 7, large, large], b"");
+    let capture = container.executes(7, &TWO_NOPS_RET).ran(7, 0).open("large");
+    let what = format!("no system has a process or thread {large}");
+    assert!(capture.warnings[0].starts_with("5 records say what cannot be ") && capture.warnings[0].ends_with(&what));
+    assert_eq!(instructions(&capture), [3]);
 }
 
 #[test]

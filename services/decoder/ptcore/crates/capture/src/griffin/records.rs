@@ -2,6 +2,7 @@
 
 use super::placed::{place, Pages};
 use crate::fields::{Fields, Short};
+use crate::ids;
 use std::collections::{BTreeMap, BTreeSet};
 
 const BUFFER: u32 = 0;
@@ -73,12 +74,30 @@ impl<'d> Thread<'d> {
     }
 }
 
+/// Why a record is left out.
+pub enum Refusal {
+    Short(Short),
+    Impossible(String),
+}
+
+impl From<Short> for Refusal {
+    fn from(short: Short) -> Self {
+        Refusal::Short(short)
+    }
+}
+
+/// The number of a process or a thread.
+fn id(fields: &mut Fields<'_>) -> Result<u32, Refusal> {
+    let number = fields.u64()?;
+    ids::possible(number).ok_or_else(|| Refusal::Impossible(format!("no system has a process or thread {number}")))
+}
+
 impl<'d> Records<'d> {
-    pub fn take(&mut self, kind: u32, body: &'d [u8]) -> Result<(), Short> {
+    pub fn take(&mut self, kind: u32, body: &'d [u8]) -> Result<(), Refusal> {
         let mut fields = Fields::new(body, 0);
         match kind {
             BUFFER => {
-                let (pid, tid) = (fields.u64()? as u32, fields.u64()? as u32);
+                let (pid, tid) = (id(&mut fields)?, id(&mut fields)?);
                 let (sequence, size) = (fields.u64()?, fields.u64()?);
                 let packets = fields.bytes(size)?;
                 let program = self.program(pid);
@@ -89,7 +108,7 @@ impl<'d> Records<'d> {
                 thread.take(sequence, packets);
             }
             PROCESS => {
-                let (pid, size) = (fields.u64()? as u32, fields.u64()?);
+                let (pid, size) = (id(&mut fields)?, fields.u64()?);
                 let name = Fields::new(fields.bytes(size)?, 0).text();
                 self.names.insert(pid, name);
                 let programs = self.programs.entry(pid).or_default();
@@ -99,7 +118,7 @@ impl<'d> Records<'d> {
                 }
             }
             THREAD => {
-                let (pid, tid) = (fields.u64()? as u32, fields.u64()? as u32);
+                let (pid, tid) = (id(&mut fields)?, id(&mut fields)?);
                 let program = self.program(pid);
                 self.threads.entry(tid).or_default().begins(pid, program);
                 // Of a later version.
@@ -108,8 +127,13 @@ impl<'d> Records<'d> {
                 }
             }
             XPAGE => {
-                let (pid, base, size) = (fields.u64()? as u32, fields.u64()?, fields.u64()?);
+                let (pid, base, size) = (id(&mut fields)?, fields.u64()?, fields.u64()?);
                 let bytes = fields.bytes(size)?;
+                if base.checked_add(size).is_none() {
+                    return Err(Refusal::Impossible(format!(
+                        "{size} bytes from {base:#x} on reach beyond all addresses"
+                    )));
+                }
                 let programs = self.programs.entry(pid).or_default();
                 if programs.is_empty() {
                     programs.push(Pages::new());
@@ -118,7 +142,7 @@ impl<'d> Records<'d> {
                 self.replaced += u64::from(place(pages, base, bytes));
             }
             FORK => {
-                let (parent, _, child, _) = (fields.u64()? as u32, fields.u64()?, fields.u64()? as u32, fields.u64()?);
+                let (parent, _, child, _) = (id(&mut fields)?, fields.u64()?, id(&mut fields)?, fields.u64()?);
                 self.parents.insert(child, (parent, self.program(parent)));
             }
             // Code is known by its pages, the end of a thread by its packets.
