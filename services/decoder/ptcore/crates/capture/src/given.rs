@@ -32,6 +32,9 @@ pub fn warn_of_unused(capture: &mut Capture, given: &Options, known: &Options) {
         Kind::PerfData if given.kallsyms.is_some() && known.kcore.is_none() => {
             Some("kallsyms: they name what is in a kcore, and none is there")
         }
+        Kind::PerfData if given.vmlinux.is_some() && known.kcore.is_some() && known.kallsyms.is_some() => {
+            Some("vmlinux: the kcore has the kernel's code, kallsyms its names")
+        }
         Kind::Raw if kernel && known.sideband.is_empty() => {
             Some("the kernel: no records (sideband) say where it was; as an image it is given with its address")
         }

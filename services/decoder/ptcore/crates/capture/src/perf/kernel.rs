@@ -1,16 +1,16 @@
 //! The kernel's code: from a copy of /proc/kcore, or from vmlinux moved to where it ran and the files of its modules.
 
+mod vmlinux;
+
 use super::modules::{self, Addresses};
 use crate::bytes::Bytes;
 use crate::elf::Function;
-use crate::files::{loaded, same_id, Files, Loaded};
+use crate::files::{loaded, Files, Loaded};
 use crate::spaces::{Content, Mapping, Spaces, Stretches, KERNEL};
 use crate::{CaptureError, Options};
-use object::{Object, ObjectSymbol, SymbolIndex};
-use pt_image::{Binary, SymbolNames};
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
-use std::sync::Arc;
+use vmlinux::Vmlinux;
 
 /// Kernel text and modules stand above this. What system calls enter by, where the kernel hides itself from processes, may
 /// stand below (Linux 4.15 to 4.19, `__entry_SYSCALL_64_trampoline`).
@@ -58,13 +58,12 @@ pub fn map(
     };
     let mappings: Vec<Mapping> = if let Some(path) = &options.kcore {
         let mut mappings: Vec<_> = all_missing(&format!("{} has no code there", path.display()));
-        mappings.extend(kcore(path, recorded, options.kallsyms.as_deref())?);
+        mappings.extend(kcore(path, recorded, &functions(recorded, options, warnings)?)?);
         mappings
-    } else if let Some(binary) = find_vmlinux(recorded, options)? {
+    } else if let Some(vmlinux) = Vmlinux::find(recorded, options, warnings)? {
         let mut mappings: Vec<_> = all_missing("vmlinux has no code there");
-        let (code, functions) = vmlinux(&binary, recorded)?;
-        mappings.extend(code);
-        mappings.extend(loaded_modules(recorded, &functions, options, warnings));
+        mappings.extend(vmlinux.code());
+        mappings.extend(loaded_modules(recorded, &vmlinux.addresses()?, options, warnings));
         mappings
     } else {
         if !recorded.mapped.is_empty() {
@@ -81,17 +80,29 @@ pub fn map(
     Ok(())
 }
 
-fn kcore(path: &Path, recorded: &Recorded, kallsyms: Option<&Path>) -> Result<Vec<Mapping>, CaptureError> {
+/// What is to be named in a kcore, by address: kallsyms know modules too.
+fn functions(
+    recorded: &Recorded,
+    options: &Options,
+    warnings: &mut Vec<String>,
+) -> Result<Vec<Function>, CaptureError> {
+    match (&options.kallsyms, &options.vmlinux) {
+        (Some(path), _) => kallsyms(path, recorded),
+        (None, Some(_)) => {
+            let vmlinux = Vmlinux::find(recorded, options, warnings)?;
+            vmlinux.map_or_else(|| Ok(Vec::new()), |vmlinux| vmlinux.functions())
+        }
+        (None, None) => Ok(Vec::new()),
+    }
+}
+
+fn kcore(path: &Path, recorded: &Recorded, functions: &[Function]) -> Result<Vec<Mapping>, CaptureError> {
     let bytes = Bytes::open(path).map_err(|error| {
         let what = format!("{error}; give a copy, as `perf record --kcore` makes one");
         CaptureError::option(&path.display().to_string(), what)
     })?;
     let refuse = |what: String| CaptureError::option(&path.display().to_string(), what);
     let parts = loaded(&bytes).map_err(refuse)?;
-    let functions = match kallsyms {
-        Some(path) => functions(path, recorded)?,
-        None => Vec::new(),
-    };
     let mut mapped = Stretches::default();
     for one in recorded.mapped.iter().filter(|one| one.address >= HALF && one.size > 0) {
         mapped.add(one.address, one.address.saturating_add(one.size));
@@ -129,7 +140,7 @@ fn kcore(path: &Path, recorded: &Recorded, kallsyms: Option<&Path>) -> Result<Ve
 }
 
 /// Functions of /proc/kallsyms: `address type name [module]`; they reach to the next one.
-fn functions(path: &Path, recorded: &Recorded) -> Result<Vec<Function>, CaptureError> {
+fn kallsyms(path: &Path, recorded: &Recorded) -> Result<Vec<Function>, CaptureError> {
     let text = Bytes::open(path).map_err(|error| CaptureError::unreadable(path, error))?;
     let mut functions: Vec<_> = String::from_utf8_lossy(&text)
         .lines()
@@ -199,55 +210,6 @@ fn loaded_modules(
         }
     }
     found
-}
-
-/// The vmlinux that was given, or the one with the kernel's build id among the binaries of the recorded machine.
-fn find_vmlinux(recorded: &Recorded, options: &Options) -> Result<Option<Arc<Binary>>, CaptureError> {
-    let wanted = &*recorded.build_id;
-    if let Some(path) = &options.vmlinux {
-        let refuse = |what: String| CaptureError::option(&path.display().to_string(), what);
-        let binary = Files::new(&options.symbols).open_alone(path).map_err(refuse)?;
-        let own = binary.build_id();
-        if !own.is_empty() && !wanted.is_empty() && !same_id(own, wanted) {
-            return Err(refuse(format!(
-                "its build id is {own}, that of the recorded kernel {wanted}: it is another one"
-            )));
-        }
-        return Ok(Some(binary));
-    }
-    if wanted.is_empty() || recorded.mapped.is_empty() {
-        return Ok(None);
-    }
-    let mut files = Files::new(&options.symbols);
-    let names = ["vmlinux".to_owned(), format!("/usr/lib/debug/boot/vmlinux-{}", recorded.release)];
-    let packed = |name: &String| ["", ".gz", ".xz", ".zst"].map(|ending| format!("{name}{ending}"));
-    Ok(names.iter().flat_map(packed).find_map(|name| files.find(&name, wanted).ok()))
-}
-
-/// The file's code, moved as far as the recorded symbol was (address space randomisation), and where its functions are
-/// then.
-fn vmlinux<'b>(binary: &'b Arc<Binary>, recorded: &Recorded) -> Result<(Vec<Mapping>, Addresses<'b>), CaptureError> {
-    let refuse = |what: String| CaptureError::option(&binary.path().display().to_string(), what);
-    let bytes = binary.code(0);
-    let parts = loaded(bytes).map_err(refuse)?;
-    let file = binary.elf().map_err(refuse)?;
-    let names = SymbolNames::of(&file);
-    let is_named = |symbol: SymbolIndex, name: &str| names.name(symbol) == Some(name.as_bytes());
-    let symbol = |name: &str| file.symbols().find(|one| is_named(one.index(), name)).map(|symbol| symbol.address());
-    let own = symbol(recorded.symbol.as_ref().map_or("_text", |(name, _)| name));
-    let own = own.or_else(|| parts.iter().find(|part| part.executable).map(|part| part.address));
-    let own = own.ok_or_else(|| refuse("no part of the file is code".to_owned()))?;
-    let slide = recorded.symbol.as_ref().map_or(0, |(_, address)| address.wrapping_sub(own));
-    let mapping = |part: &Loaded| Mapping {
-        address: part.address.wrapping_add(slide),
-        size: part.size.min((bytes.len() as u64).saturating_sub(part.offset)),
-        name: "[kernel]".to_owned(),
-        content: Content::File { binary: Arc::clone(binary), offset: part.offset },
-    };
-    let symbols = file.symbols().filter(|symbol| symbol.is_definition());
-    let functions = symbols.filter_map(|one| Some((names.name(one.index())?, one.address().wrapping_add(slide))));
-    let code = parts.iter().filter(|part| part.executable && part.size > 0).map(mapping).filter(|one| one.size > 0);
-    Ok((code.collect(), functions.collect()))
 }
 
 #[cfg(test)]

@@ -184,6 +184,49 @@ fn vmlinux_is_found_by_the_build_id_of_the_recorded_kernel() {
 }
 
 #[test]
+fn a_vmlinux_names_what_is_in_a_kcore_where_kallsyms_do_not() {
+    let folder = Folder::new("named-kcore");
+    let Some(vmlinux) = build(&folder, "linked") else { return };
+    let kcore = folder.add("kcore", &kcore_of(&[(BOOTED, &text_of(&vmlinux)), (MODULE, &CODE)]));
+    let options = Options { kcore: Some(kcore), vmlinux: Some(vmlinux), ..Options::default() };
+    let capture = recording().open(&folder, options.clone());
+    assert_eq!(capture.warnings, Vec::<String>::new());
+    assert_eq!(runs(&capture), [(7, vec![5, 3, 2])]);
+    assert_eq!(named(&capture, BOOTED + 65), "work");
+    let kallsyms = Some(folder.add("kallsyms", format!("{BOOTED:x} T _text\n{:x} t job\n", BOOTED + 64).as_bytes()));
+    let capture = recording().open(&folder, Options { kallsyms, ..options });
+    let unused = "not used of what was given: vmlinux: the kcore has the kernel's code, kallsyms its names";
+    assert_eq!(capture.warnings, [unused]);
+    assert_eq!(named(&capture, BOOTED + 65), "job");
+}
+
+#[test]
+fn a_program_is_no_vmlinux() {
+    let file = TemporaryFile::new(&elf::file(0x40_0000, &CODE, &[])).unwrap();
+    let options = Options { vmlinux: Some(file.0.clone()), ..Options::default() };
+    let error = map(&mut Spaces::default(), &Recorded::default(), &options, &mut Vec::new()).unwrap_err();
+    let what = "no part of it is code at 0xffffffff80000000 or above: it is no kernel";
+    assert!(error.to_string().ends_with(what), "{error}");
+}
+
+#[test]
+fn a_vmlinux_of_which_nothing_says_whether_it_is_the_recorded_kernel_is_told() {
+    let text = Function { address: LINKED, size: 4, name: "_text".to_owned() };
+    let symbol = Some(("_text".to_owned(), BOOTED));
+    let told = |functions: &[&Function], symbol: &Option<(String, u64)>| {
+        let vmlinux = TemporaryFile::new(&elf::file(LINKED, &CODE, functions)).unwrap();
+        let options = Options { vmlinux: Some(vmlinux.0.clone()), ..Options::default() };
+        let recorded = Recorded { symbol: symbol.clone(), ..Recorded::default() };
+        let mut warnings = Vec::new();
+        map(&mut Spaces::default(), &recorded, &options, &mut warnings).unwrap();
+        let what = "neither a build id nor a symbol says whether it is the recorded kernel";
+        assert!(warnings.iter().all(|warning| warning == &format!("{}: {what}", vmlinux.0.display())));
+        warnings.len()
+    };
+    assert_eq!((told(&[&text], &symbol), told(&[], &symbol), told(&[&text], &None)), (0, 1, 1));
+}
+
+#[test]
 fn a_packed_vmlinux_is_unpacked_whether_it_is_given_or_found() {
     let folder = Folder::new("packed-vmlinux");
     let Some(vmlinux) = build(&folder, "kernel") else { return };

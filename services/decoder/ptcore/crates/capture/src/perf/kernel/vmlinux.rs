@@ -1,0 +1,116 @@
+//! The kernel's own file, moved to where the kernel was (address space randomisation).
+
+use super::{Addresses, Recorded, TEXT};
+use crate::elf::Function;
+use crate::files::{loaded, same_id, Files, Loaded};
+use crate::spaces::{Content, Mapping};
+use crate::{CaptureError, Options};
+use object::{Object, ObjectSymbol, SymbolIndex, SymbolKind};
+use pt_image::{Binary, SymbolNames};
+use std::sync::Arc;
+
+pub struct Vmlinux {
+    binary: Arc<Binary>,
+    parts: Vec<Loaded>,
+    /// How far it was moved.
+    slide: u64,
+}
+
+impl Vmlinux {
+    /// The one that was given, or the one with the kernel's build id among the binaries of the recorded machine.
+    pub fn find(
+        recorded: &Recorded,
+        options: &Options,
+        warnings: &mut Vec<String>,
+    ) -> Result<Option<Vmlinux>, CaptureError> {
+        let found = if options.vmlinux.is_some() { given(recorded, options)? } else { with_id(recorded, options) };
+        found.map(|binary| Vmlinux::moved(binary, recorded, warnings)).transpose()
+    }
+
+    /// As far as the recorded symbol was.
+    fn moved(binary: Arc<Binary>, recorded: &Recorded, warnings: &mut Vec<String>) -> Result<Vmlinux, CaptureError> {
+        let refuse = |what: String| refusal(&binary, what);
+        let parts = loaded(binary.code(0)).map_err(refuse)?;
+        let code = parts.iter().find(|part| part.executable && part.address >= TEXT);
+        let none = || refuse(format!("no part of it is code at {TEXT:#x} or above: it is no kernel"));
+        let code = code.map(|part| part.address).ok_or_else(none)?;
+        let file = binary.elf().map_err(refuse)?;
+        let names = SymbolNames::of(&file);
+        let is_named = |symbol: SymbolIndex, name: &str| names.name(symbol) == Some(name.as_bytes());
+        let symbol = |name: &str| file.symbols().find(|one| is_named(one.index(), name)).map(|symbol| symbol.address());
+        let own = recorded.symbol.as_ref().and_then(|(name, _)| symbol(name));
+        if own.is_none() && (binary.build_id().is_empty() || recorded.build_id.is_empty()) {
+            let what = "neither a build id nor a symbol says whether it is the recorded kernel";
+            warnings.push(format!("{}: {what}", binary.path().display()));
+        }
+        let slide = recorded.symbol.as_ref().map_or(0, |(_, address)| address.wrapping_sub(own.unwrap_or(code)));
+        Ok(Vmlinux { slide, parts, binary: Arc::clone(&binary) })
+    }
+
+    pub fn code(&self) -> Vec<Mapping> {
+        let bytes = self.binary.code(0).len() as u64;
+        let mapping = |part: &Loaded| Mapping {
+            address: part.address.wrapping_add(self.slide),
+            size: part.size.min(bytes.saturating_sub(part.offset)),
+            name: "[kernel]".to_owned(),
+            content: Content::File { binary: Arc::clone(&self.binary), offset: part.offset },
+        };
+        let code = self.parts.iter().filter(|part| part.executable && part.size > 0);
+        code.map(mapping).filter(|one| one.size > 0).collect()
+    }
+
+    /// Where what it defines was.
+    pub fn addresses(&self) -> Result<Addresses<'_>, CaptureError> {
+        let file = self.binary.elf().map_err(|what| refusal(&self.binary, what))?;
+        let names = SymbolNames::of(&file);
+        let symbols = file.symbols().filter(|symbol| symbol.is_definition());
+        Ok(symbols.filter_map(|one| Some((names.name(one.index())?, one.address().wrapping_add(self.slide)))).collect())
+    }
+
+    /// By address.
+    pub fn functions(&self) -> Result<Vec<Function>, CaptureError> {
+        let file = self.binary.elf().map_err(|what| refusal(&self.binary, what))?;
+        let names = SymbolNames::of(&file);
+        let symbols = file.symbols().filter(|symbol| symbol.is_definition() && symbol.kind() == SymbolKind::Text);
+        let (mut functions, mut named_bytes) = (Vec::new(), 0);
+        for symbol in symbols {
+            let Some(name) = names.name(symbol.index()) else { continue };
+            named_bytes += name.len();
+            if named_bytes > self.binary.code(0).len() {
+                return Err(refusal(&self.binary, "its functions' names have more bytes than the file".to_owned()));
+            }
+            let (address, name) =
+                (symbol.address().wrapping_add(self.slide), String::from_utf8_lossy(name).into_owned());
+            functions.push(Function { address, size: symbol.size(), name });
+        }
+        functions.sort_by_key(|function| function.address);
+        Ok(functions)
+    }
+}
+
+fn refusal(binary: &Binary, what: String) -> CaptureError {
+    CaptureError::option(&binary.path().display().to_string(), what)
+}
+
+fn given(recorded: &Recorded, options: &Options) -> Result<Option<Arc<Binary>>, CaptureError> {
+    let Some(path) = &options.vmlinux else { return Ok(None) };
+    let refuse = |what: String| CaptureError::option(&path.display().to_string(), what);
+    let binary = Files::new(&options.symbols).open_alone(path).map_err(refuse)?;
+    let (own, wanted) = (binary.build_id(), &*recorded.build_id);
+    if !own.is_empty() && !wanted.is_empty() && !same_id(own, wanted) {
+        let what = format!("its build id is {own}, that of the recorded kernel {wanted}: it is another one");
+        return Err(refuse(what));
+    }
+    Ok(Some(binary))
+}
+
+fn with_id(recorded: &Recorded, options: &Options) -> Option<Arc<Binary>> {
+    let wanted = &*recorded.build_id;
+    if wanted.is_empty() || recorded.mapped.is_empty() {
+        return None;
+    }
+    let mut files = Files::new(&options.symbols);
+    let names = ["vmlinux".to_owned(), format!("/usr/lib/debug/boot/vmlinux-{}", recorded.release)];
+    let packed = |name: &String| ["", ".gz", ".xz", ".zst"].map(|ending| format!("{name}{ending}"));
+    names.iter().flat_map(packed).find_map(|name| files.find(&name, wanted).ok())
+}
