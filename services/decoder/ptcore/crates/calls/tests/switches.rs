@@ -4,8 +4,10 @@ use crate::machine::Random;
 use crate::side_by_side::{self, assert_same_traces};
 use crate::truth::{decode_cores, Divided};
 use crate::turns::{programs, Turns};
+use pt_calls::Trace;
 use pt_flow::Flow;
 use pt_packet::{Packet, Reader};
+use std::collections::BTreeMap;
 
 /// Where packets begin between which nothing but branches is told, in stretches.
 fn branches(stream: &[u8]) -> Vec<Vec<usize>> {
@@ -68,4 +70,27 @@ fn threads_change_where_the_kernel_switches_wherever_near_it_their_epochs_begin(
         assert_same_traces(&by_two, &exact, &format!("by two flows, {what}"));
     }
     assert!(count as u64 > 20 * programs(), "{count}");
+}
+
+/// Where epochs begin far from where the kernel switches, flows wait for one another again and again.
+#[test]
+fn nothing_that_ran_is_nobodys_wherever_epochs_begin() {
+    let ran = |traces: &BTreeMap<u32, Trace>| -> u64 {
+        traces.values().flat_map(|trace| &trace.records.instructions).map(|&instructions| u64::from(instructions)).sum()
+    };
+    for seed in 1..=4 * programs() {
+        let mut turns = Turns::of_others(seed);
+        let mut random = Random(seed | 1 << 43);
+        for (stream, epochs) in turns.cores.iter().zip(&mut turns.epochs) {
+            for number in 1..epochs.len() {
+                let end = epochs.get(number + 1).map_or(stream.len(), |next| next.0);
+                let from = epochs[number - 1].0 + 1;
+                epochs[number].0 = from + random.below(end.max(from + 1) - from);
+            }
+        }
+        let (codes, what) = (turns.codes(), format!("{seed}: {:?}", turns.habits));
+        let (in_turns, _) = decode_cores(&mut Flow::new(&codes), &turns);
+        let by_two = side_by_side::decode(&codes, &turns, 2, Divided);
+        assert_eq!(ran(&by_two), ran(&in_turns), "{what}");
+    }
 }

@@ -141,9 +141,15 @@ impl<'v, S, F: FnMut(&View, u32) -> S> SideBySide<'v, S, F> {
         self.cores.iter().position(|&one| one == core)
     }
 
-    /// Whether all that the thread ran before what the stream stands in front of is told, but for what the stream itself tells.
+    /// Whether all that threads ran before what the stream stands in front of, and before what it has not told yet, is told.
     fn is_ready(&self, state: &mut State<S, F>, stream: usize) -> bool {
-        let Some((tid, stay)) = self.visits.at(stream, state.streams[stream].begun) else { return true };
+        let Standing { begun, untold, .. } = &state.streams[stream];
+        let next: Vec<_> = untold.iter().copied().chain(self.visits.at(stream, *begun)).collect();
+        next.into_iter().all(|visit| self.is_told_before(state, stream, visit))
+    }
+
+    /// Whether all that the thread ran before the stay is told, but for what the stream itself tells.
+    fn is_told_before(&self, state: &mut State<S, F>, stream: usize, (tid, stay): (u32, u32)) -> bool {
         let visits = self.visits.of_thread(tid);
         let passed = state.passed.entry(tid).or_default();
         while visits.get(*passed).is_some_and(|visit| is_passed(&state.streams, tid, visit)) {
@@ -179,7 +185,7 @@ impl<'v, S, F: FnMut(&View, u32) -> S> SideBySide<'v, S, F> {
             }
             state.waiting += 1;
             if !self.force_if_all_wait(&mut state) {
-                state = self.moved.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state = self.wait(state);
             }
             state.waiting -= 1;
         }
@@ -230,6 +236,10 @@ impl<S: Travels, F> SideBySide<'_, S, F> {
 impl<S, F> SideBySide<'_, S, F> {
     fn lock(&self) -> MutexGuard<'_, State<S, F>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait<'s>(&self, state: MutexGuard<'s, State<S, F>>) -> MutexGuard<'s, State<S, F>> {
+        self.moved.wait(state).unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A flow ends before its time.

@@ -168,8 +168,14 @@ impl<'v, T: Sinks> Threads<'v, T> {
     fn lose(&mut self, begun: Vec<u32>) {
         self.lost = true;
         for epoch in begun {
-            self.sinks.lose(&self.view(epoch), self.core);
+            self.lose_in(epoch);
         }
+    }
+
+    fn lose_in(&mut self, epoch: u32) {
+        self.sinks.lose(&self.view(epoch), self.core);
+        // The thread that runs may have given its sink to others meanwhile.
+        self.place = None;
     }
 
     fn hand_on(&mut self) {
@@ -264,7 +270,7 @@ impl<T: Sinks> Sink for Threads<'_, T> {
         self.epochs += 1;
         self.open |= self.traced;
         if self.lost {
-            self.sinks.lose(&self.view(epoch), self.core);
+            self.lose_in(epoch);
         } else {
             self.will_go_to(before, epoch);
             self.begun.push(epoch);

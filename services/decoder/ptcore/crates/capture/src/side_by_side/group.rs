@@ -1,10 +1,11 @@
 //! What one of the flows tells.
 
-use super::{SideBySide, Slot};
+use super::{SideBySide, Slot, State};
 use crate::thread_sinks::{thread, Sinks, Thread};
 use crate::View;
 use pt_flow::{Travels, Turns};
 use std::collections::BTreeMap;
+use std::sync::MutexGuard;
 use std::thread::panicking;
 
 /// The sinks that a flow tells something, and what they learned of it.
@@ -31,6 +32,26 @@ impl<'s, 'v, S: Travels, F: FnMut(&View, u32) -> S> Group<'s, 'v, S, F> {
         self.learned
     }
 
+    /// Waits while another flow tells the thread something, as where records contradict each other; `None` where that flow
+    /// ends before its time. Who waits has given back all that others may wait for.
+    fn until_free(&mut self, thread: Thread) -> Option<MutexGuard<'s, State<S, F>>> {
+        let common = self.common?;
+        let is_free = |state: &State<S, F>| state.sinks.get(&thread).is_none_or(|slot| slot.sink.is_some());
+        let mut state = common.lock();
+        if !is_free(&state) {
+            drop(state);
+            self.give_back();
+            state = common.lock();
+        }
+        while !is_free(&state) {
+            if state.abandoned {
+                return None;
+            }
+            state = common.wait(state);
+        }
+        Some(state)
+    }
+
     fn give_back(&mut self) {
         let Some(common) = self.common else { return };
         for (thread, mut sink) in self.held.drain(..) {
@@ -39,6 +60,7 @@ impl<'s, 'v, S: Travels, F: FnMut(&View, u32) -> S> Group<'s, 'v, S, F> {
                 slot.sink = Some(sink);
             }
         }
+        common.moved.notify_all();
     }
 }
 
@@ -53,10 +75,14 @@ impl<S: Travels, F: FnMut(&View, u32) -> S> Sinks for Group<'_, '_, S, F> {
     fn find(&mut self, view: &View, core: u32) -> Option<usize> {
         let common = self.common?;
         let (thread, stream) = (thread(view, core), common.stream(core)?);
-        let mut guard = common.lock();
-        if common.has_left(&guard, view, stream) {
+        if common.has_left(&common.lock(), view, stream) {
             return None;
         }
+        let held = self.held.iter().position(|(held, _)| *held == thread);
+        let mut guard = match held {
+            Some(_) => common.lock(),
+            None => self.until_free(thread)?,
+        };
         let state = &mut *guard;
         let slot = state.sinks.entry(thread).or_insert_with(|| {
             let sink = Some(Box::new((state.make)(view, core)));
@@ -72,7 +98,7 @@ impl<S: Travels, F: FnMut(&View, u32) -> S> Sinks for Group<'_, '_, S, F> {
                 self.held.push((thread, sink));
                 self.held.len() - 1
             }
-            None => self.held.iter().position(|(held, _)| *held == thread)?,
+            None => held?,
         };
         let sink = self.at(place);
         if !goes_on {
