@@ -75,9 +75,8 @@ fn threads_change_where_the_kernel_switches_wherever_near_it_their_epochs_begin(
 /// Where epochs begin far from where the kernel switches, flows wait for one another again and again.
 #[test]
 fn nothing_that_ran_is_nobodys_wherever_epochs_begin() {
-    let ran = |traces: &BTreeMap<u32, Trace>| -> u64 {
-        traces.values().flat_map(|trace| &trace.records.instructions).map(|&instructions| u64::from(instructions)).sum()
-    };
+    let ran =
+        |traces: &BTreeMap<u32, Trace>| -> u64 { traces.values().flat_map(|trace| &trace.records.instructions).sum() };
     for seed in 1..=4 * programs() {
         let mut turns = Turns::of_others(seed);
         let mut random = Random(seed | 1 << 43);
