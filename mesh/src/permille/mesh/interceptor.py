@@ -100,7 +100,7 @@ def from_rpc_error(error: grpc.RpcError) -> PermilleError:
     return from_status(status_pb2.Status(code=code.value[0], message=message))
 
 
-# What the transport says of a call that it gave up while the server may have said what it waits for, and been asked again.
+# What the transport says of a call that it gave up: it may have asked a server again and again that said what it waits for.
 _TIME_IS_UP = "Deadline Exceeded"
 _HELP = {
     int(Code.UNAVAILABLE): (
