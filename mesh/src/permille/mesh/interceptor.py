@@ -100,7 +100,7 @@ def from_rpc_error(error: grpc.RpcError) -> PermilleError:
     return from_status(status_pb2.Status(code=code.value[0], message=message))
 
 
-# What the transport says of a call that it gave up: it may have asked a server again and again that said what it waits for.
+# What the transport says of a call that it gave up, perhaps after it had asked a server that waits again and again.
 _TIME_IS_UP = "Deadline Exceeded"
 _HELP = {
     int(Code.UNAVAILABLE): (
