@@ -31,6 +31,9 @@ const DOUBT: &str =
     "its times are not those of the TSC: when code took the place of other code is a guess; have them be \
                      TSC times (JITDUMP_USE_ARCH_TIMESTAMP=1)";
 
+/// Larger records are hardly those of functions.
+const LARGEST: usize = 1 << 20;
+
 /// The file's name when it is a jitdump, which a program maps so that perf knows of it: `jit-PID.dump`.
 pub fn is_dump(name: &str) -> Option<&str> {
     let file = name.strip_suffix(DELETED).unwrap_or(name).rsplit('/').next()?;
@@ -105,12 +108,14 @@ fn record(data: &[u8], at: usize) -> Option<(u32, u64, &[u8])> {
 }
 
 /// A record whose size cannot be does not say where the next one begins: perf ends there, too
-/// (tools/perf/util/jitdump.c of Linux, jit_get_next_entry). The last one of a program that was stopped while it wrote
-/// looks the same.
+/// (tools/perf/util/jitdump.c of Linux, jit_get_next_entry). What a program has not written to its end is no damage.
 fn left_out(data: &[u8], at: usize) -> Option<String> {
-    let left = data.len().saturating_sub(at);
-    let what = "are left out: no whole record begins there";
-    (left > 0).then(|| format!("its last {left} bytes, from offset {at:#x} on, {what}"))
+    let mut fields = Fields::new(data, at);
+    let (_kind, size, _time) = (fields.u32().ok()?, fields.u32().ok()?, fields.u64().ok()?);
+    let (size, left) = (size as usize, data.len() - at);
+    let is_being_written = (left..=LARGEST).contains(&size);
+    let what = format!("a record at offset {at:#x} says that it has {size} bytes: it and what follows, {left} bytes");
+    (!is_being_written).then(|| what + ", are left out")
 }
 
 /// Name and code of a function.
@@ -189,19 +194,20 @@ mod tests {
         let file = dump(&[(0, 100, load.clone()), (0, 200, load.clone()), (0, 300, load)]);
         let size = (file.len() - 40) / 3;
         let second = 40 + size;
-        // Smaller than its head, larger than the file.
-        for wrong in [15u32, 4000] {
+        // Smaller than its head, larger than what functions have.
+        for wrong in [15u32, 1 << 31] {
             let mut file = file.clone();
             file[second + 4..second + 8].copy_from_slice(&wrong.to_le_bytes());
             let Dump { code, damage, .. } = parse(&file, None).unwrap();
             assert_eq!(code.len(), 1);
-            let what = format!("from offset {second:#x} on, are left out: no whole record begins there");
-            assert_eq!(damage, Some(format!("its last {} bytes, {what}", 2 * size)));
+            let what = format!("it and what follows, {} bytes, are left out", 2 * size);
+            assert_eq!(damage, Some(format!("a record at offset {second:#x} says that it has {wrong} bytes: {what}")));
         }
-        // The program was stopped while it wrote the head.
-        let cut = &file[..second + 5];
-        let damage = parse(cut, None).unwrap().damage.unwrap();
-        assert!(damage.starts_with("its last 5 bytes, "), "{damage}");
+        // The program was stopped while it wrote the head, or the code.
+        for written in [5, size - 1] {
+            let Dump { code, damage, .. } = parse(&file[..second + written], None).unwrap();
+            assert_eq!((code.len(), damage), (1, None));
+        }
     }
 
     #[test]
@@ -210,9 +216,9 @@ mod tests {
         load.extend(b"made\0\x90\xc3");
         let mut file = dump(&[(0, 100, load.clone()), (0, 200, load)]);
         file[32] = 0;
-        file.push(0);
+        file.extend([0; HEAD]);
         let damage = parse(&file, Conversion::new(1, 0, 0)).unwrap().damage.unwrap();
-        assert!(damage.starts_with("its last 1 bytes, ") && damage.ends_with(DOUBT), "{damage}");
+        assert!(damage.starts_with("a record at offset") && damage.ends_with(DOUBT), "{damage}");
     }
 
     #[test]

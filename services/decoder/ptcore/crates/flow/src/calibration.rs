@@ -211,17 +211,17 @@ impl Calibration {
         *self = Calibration { cycles, renewals, ..Calibration::new(&self.config) };
     }
 
-    /// One outside of a PSB+ stands where time may be missing in front of it.
+    /// A TSC; one outside of a PSB+ stands where time may be missing in front of it.
     pub fn tsc(&mut self, ticks: u64, in_psb: bool) {
         let stretch = self.by_tsc.renew(ticks, self.cycles);
         if !in_psb {
             return self.gap();
         }
         // Two MTCs are nearer to each other, and so to the present rate, than two PSBs. A CYC behind a TSC may have begun before it:
-        // nobody knows then how far a rate by few of them is off, and how far one by the ratio is off is known.
-        // Where tracing began again, or behind an overflow, that is not known before the next MTC.
-        let is_known = self.by_clock || self.core_ratio().is_some();
-        let needless = self.by_mtc.since.is_some() || is_known && !self.config.clock_of_libipt;
+        // nobody knows then how far a rate by few of them is off, and how far one by the ratio is off is known. That MTCs come is
+        // known where tracing began again, too, in front of the next one.
+        let is_better_known = self.by_clock || self.core_ratio().is_some();
+        let needless = self.by_mtc.since.is_some() || is_better_known && !self.config.clock_of_libipt;
         if let (Some((since, cycles)), false) = (stretch, needless) {
             if let Some(passed) = ticks.checked_sub(since) {
                 self.measured(passed, cycles);
