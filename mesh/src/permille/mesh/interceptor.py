@@ -106,9 +106,9 @@ _HELP = {
     int(Code.UNAVAILABLE): (
         "is the mesh running, and do both sides use TLS or neither? `permille doctor` shows it; `permille up` starts it"
     ),
-    int(
-        Code.DEADLINE_EXCEEDED
-    ): "`permille doctor` shows which services answer, and whether etcd does; or try again, with more time",
+    int(Code.DEADLINE_EXCEEDED): (
+        "`permille doctor` shows which services answer, and whether etcd does; or try again, with more time"
+    ),
     int(Code.UNIMPLEMENTED): "client and server are of different versions; `permille doctor` shows both",
 }
 

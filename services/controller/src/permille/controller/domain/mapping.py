@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 USER_END = 1 << 47
@@ -54,6 +54,11 @@ class Mapping:
 def parse_maps(text: str) -> Iterator[Mapping]:
     """The executable ones of user code."""
     return (mapping for protection, mapping in parsed(text) if "x" in protection and mapping.end <= USER_END)
+
+
+def constant(every: Iterable[tuple[str, Mapping]]) -> list[Mapping]:
+    """Of those that `parsed` tells, what can be read and not written: as its file has it."""
+    return [mapping for protection, mapping in every if "r" in protection and "w" not in protection]
 
 
 def parsed(text: str) -> Iterator[tuple[str, Mapping]]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import io
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from permille.controller.domain import elf_notes
-from permille.controller.domain.mapping import DELETED, Mapping, parsed
+from permille.controller.domain.mapping import DELETED, Mapping, constant, parsed
 from permille.controller.domain.process_memory import file_without_name
 from permille.controller.domain.recording import ImageChange
 
@@ -28,7 +28,7 @@ class NamelessFiles:
         try:
             maps = (self._process / "maps").read_text(errors="surrogateescape")
             with (self._process / "mem").open("rb", buffering=0) as memory:
-                self._read(memory.fileno(), list(parsed(maps)))
+                self._read(memory.fileno(), constant(parsed(maps)))
         except OSError:
             pass
 
@@ -43,12 +43,11 @@ class NamelessFiles:
         code = self._files.get(path + DELETED, {}).get(change.build_id)
         return replace(change, path=path, code=code) if code else change
 
-    def _read(self, memory: int, every: Iterable[tuple[str, Mapping]]) -> None:
-        constant = [mapping for protection, mapping in every if "r" in protection and "w" not in protection]
-        nameless = {(one.path, one.inode): one for one in constant if one.path.endswith(DELETED) and one.of_file}
+    def _read(self, memory: int, mappings: Sequence[Mapping]) -> None:
+        nameless = {(one.path, one.inode): one for one in mappings if one.path.endswith(DELETED) and one.of_file}
         left = MOST_BYTES
         for one in nameless.values():
-            code = file_without_name(self._process, memory, filter(one.same_file, constant))
+            code = file_without_name(self._process, memory, filter(one.same_file, mappings))
             build_id, _ = elf_notes.names_in(io.BytesIO(code))
             left -= len(code)
             if left < 0:

@@ -17,7 +17,7 @@ from pathlib import Path
 from permille.controller.domain import elf_notes
 from permille.controller.domain.generated_code import GeneratedCode
 from permille.controller.domain.jit_files import is_jitdump
-from permille.controller.domain.mapping import DELETED, USER_END, VDSO, Mapping, parse_maps, parsed
+from permille.controller.domain.mapping import DELETED, USER_END, VDSO, Mapping, constant, parse_maps, parsed
 from permille.controller.domain.process_memory import file_without_name, own_vdso, read_memory
 from permille.controller.domain.recording import ImageChange
 from permille.controller.domain.remapped_text import has_its_bytes, in_its_file
@@ -133,11 +133,11 @@ class ProcessImage:
         if not mappings:
             return
         every = list(parsed((self._folder / "maps").read_text(errors="surrogateescape")))
-        constant = [mapping for protection, mapping in every if "r" in protection and "w" not in protection]
+        unchanged = constant(every)
         for mapping in mappings:
             as_file = in_its_file(mapping, (other for _, other in every))
             if as_file is None:
-                parts = filter(mapping.same_file, constant) if mapping.of_file else ()
+                parts = filter(mapping.same_file, unchanged) if mapping.of_file else ()
                 self._backing[mapping] = file_without_name(self._folder, memory, parts)
             elif has_its_bytes(memory, as_file, self._folder / "root"):
                 self._backing[mapping] = as_file

@@ -7,7 +7,7 @@ import hashlib
 import json
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, BinaryIO
+from typing import Any, BinaryIO
 
 import zstandard
 from permille.decoder.domain.core_segments import divided, to_divide
@@ -25,7 +25,7 @@ from permille.decoder.domain.manifest import (
 )
 from permille.mesh.errors import DataLoss, NotFound, PermilleError
 from permille.mesh.store import ObjectStore
-from pydantic import BeforeValidator, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 # What is as small as that is unpacked faster than a thread is asked to.
 _AT_ONCE = 1 << 18
@@ -33,10 +33,6 @@ _AT_ONCE = 1 << 18
 _SLICE = 1 << 10
 # An import puts packets of its own behind a piece of a stream, which stop the flow there.
 _MOST_ADDED = 64
-
-
-# Recorders once left names that are no UTF-8 as they were.
-_Text = Annotated[str, BeforeValidator(written_out)]
 
 
 @dataclass(frozen=True)
@@ -51,12 +47,12 @@ class MapChange:
     address: U64
     size_bytes: U64
     offset: Offset = 0
-    path: _Text = ""
-    build_id: _Text = ""
-    binary: _Text = ""
+    path: str = ""
+    build_id: str = ""
+    binary: str = ""
     code_offset: Offset = 0
     code_size: Offset = 0
-    missing: _Text = ""
+    missing: str = ""
     # When it was seen; 0: from the beginning on, or the epochs of the segments tell.
     tsc: U64 = 0
 
@@ -250,7 +246,7 @@ def is_lost(error: PermilleError) -> bool:
 
 
 def _changes(process: dict[str, Any]) -> list[MapChange]:
-    return sorted(_CHANGES.validate_python(process["changes"]), key=lambda change: change.epoch)
+    return sorted(_CHANGES.validate_python(written_out(process["changes"])), key=lambda change: change.epoch)
 
 
 def _not_there(session_id: str, store: ObjectStore) -> NotFound:

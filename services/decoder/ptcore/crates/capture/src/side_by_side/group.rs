@@ -34,13 +34,17 @@ impl<'s, 'v, S: Travels, F: FnMut(&View, u32) -> S> Group<'s, 'v, S, F> {
 
     /// Waits while another flow tells the thread something, as where records contradict each other; `None` where that flow
     /// ends before its time. Who waits has given back all that others may wait for.
-    fn until_free(&mut self, thread: Thread) -> Option<MutexGuard<'s, State<S, F>>> {
-        let common = self.common?;
+    fn until_free(
+        &mut self,
+        common: &'s SideBySide<'v, S, F>,
+        mut state: MutexGuard<'s, State<S, F>>,
+        thread: Thread,
+    ) -> Option<MutexGuard<'s, State<S, F>>> {
         let is_free = |state: &State<S, F>| state.sinks.get(&thread).is_none_or(|slot| slot.sink.is_some());
-        let mut state = common.lock();
         if !is_free(&state) {
             drop(state);
             self.give_back();
+            common.moved.notify_all();
             state = common.lock();
         }
         while !is_free(&state) {
@@ -60,7 +64,6 @@ impl<'s, 'v, S: Travels, F: FnMut(&View, u32) -> S> Group<'s, 'v, S, F> {
                 slot.sink = Some(sink);
             }
         }
-        common.moved.notify_all();
     }
 }
 
@@ -75,14 +78,14 @@ impl<S: Travels, F: FnMut(&View, u32) -> S> Sinks for Group<'_, '_, S, F> {
     fn find(&mut self, view: &View, core: u32) -> Option<usize> {
         let common = self.common?;
         let (thread, stream) = (thread(view, core), common.stream(core)?);
-        if common.has_left(&common.lock(), view, stream) {
+        let mut guard = common.lock();
+        if common.has_left(&guard, view, stream) {
             return None;
         }
         let held = self.held.iter().position(|(held, _)| *held == thread);
-        let mut guard = match held {
-            Some(_) => common.lock(),
-            None => self.until_free(thread)?,
-        };
+        if held.is_none() {
+            guard = self.until_free(common, guard, thread)?;
+        }
         let state = &mut *guard;
         let slot = state.sinks.entry(thread).or_insert_with(|| {
             let sink = Some(Box::new((state.make)(view, core)));
