@@ -176,14 +176,16 @@ impl Plans {
         }
     }
 
-    /// The plan that was begun is that of the path, or none was made.
-    pub fn keep(&mut self, path: u32, version: u32, begun: &Begun, plan: Option<&Plan>) {
+    /// The plan that was begun is that of the path, or none was made, or one of too many moves. Whether it has one.
+    pub fn keep(&mut self, path: u32, version: u32, begun: &Begun, plan: Option<&Plan>) -> bool {
         *self.tried.put(path) = version;
         let kept = self.plans.put(path);
-        let Some(plan) = plan else {
+        let moves = u8::try_from(self.moves.len() - begun.moves);
+        let (Some(plan), Ok(moves)) = (plan, moves) else {
             kept.fits = NO_VERSION;
             self.moves.truncate(begun.moves);
-            return self.forget_blocks(begun);
+            self.forget_blocks(begun);
+            return false;
         };
         kept.fits = version;
         let Known { function, called, entry, .. } = plan.known;
@@ -191,16 +193,17 @@ impl Plans {
         (kept.start, kept.last, kept.end, kept.run) = (plan.start, plan.last, plan.end, plan.run);
         (kept.returned_to, kept.returned_by) = plan.returned;
         kept.arrival = plan.arrival;
-        kept.first_move = begun.moves as u32;
-        kept.moves = (self.moves.len() - begun.moves) as u8;
+        (kept.first_move, kept.moves) = (begun.moves as u32, moves);
         // Which blocks a path has and where it goes does not depend on functions.
         let ran = self.ran.put(path);
         if ran.end != 0 {
-            return self.forget_blocks(begun);
+            self.forget_blocks(begun);
+            return true;
         }
         Edges::fill(&mut self.edges, begun.edges);
         (ran.first, ran.end) = (begun.blocks as u32, self.blocks.len() as u32);
         (ran.first_edge, ran.edges) = (begun.edges as u32, (self.edges.len() - begun.edges) as u32);
+        true
     }
 
     fn forget_blocks(&mut self, begun: &Begun) {

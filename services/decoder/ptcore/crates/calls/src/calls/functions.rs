@@ -105,7 +105,7 @@ impl<S: Symbols, O: Output> Calls<S, O> {
     }
 
     /// Where the block goes on into a function that a symbol names, behind the one that `from` is in.
-    fn next_function(&self, block: &Block<'_>, from: u64) -> Option<u64> {
+    pub(super) fn next_function(&self, block: &Block<'_>, from: u64) -> Option<u64> {
         let mut place = self.symbols.place(self.stack.epoch, from);
         while place.end <= block.last {
             let (end, before) = (place.end, (place.space, place.function));
@@ -116,6 +116,13 @@ impl<S: Symbols, O: Output> Calls<S, O> {
             }
         }
         None
+    }
+
+    /// The function that begins at `address`, which a symbol names.
+    pub(super) fn fall_into(&mut self, address: u64) -> Entered {
+        let (entered, place) = self.look_up(address, false);
+        self.look_further(entered.function, &place, address);
+        entered
     }
 
     /// Runs a block that goes on into the functions behind the one that it begins in, as if it jumped there.
@@ -131,8 +138,7 @@ impl<S: Symbols, O: Output> Calls<S, O> {
             if Some(address) == border {
                 self.stack.run(std::mem::take(&mut ran));
                 (self.last, self.end) = (last, address);
-                let (entered, place) = self.look_up(address, false);
-                self.look_further(entered.function, &place, address);
+                let entered = self.fall_into(address);
                 self.jump(entered, address);
                 border = self.next_function(block, address);
             }

@@ -66,15 +66,14 @@ impl<S: Symbols, O: Output> Calls<S, O> {
         open.clear();
         let plan = self.plan(path, &mut open);
         self.plans.open = open;
-        self.plans.keep(path.id, self.stack.functions.version, &begun, plan.as_ref());
-        plan.is_some()
+        self.plans.keep(path.id, self.stack.functions.version, &begun, plan.as_ref())
     }
 
     /// What the path does to the stack, when that can be said beforehand. `open`: room for calls.
     fn plan(&mut self, path: &Path<'_>, open: &mut Vec<(u32, u64)>) -> Option<Plan> {
         let mut steps = path.steps();
         let first = path.blocks().next()?;
-        let mut plan = Plan::of(self.known_wholly(&first)?, &first);
+        let mut plan = Plan::of(self.known_before(&first)?, &first);
         let mut arrival = None;
         let (mut function, mut returns_to) = (plan.known.function, 0);
         let mut run = 0;
@@ -85,7 +84,7 @@ impl<S: Symbols, O: Output> Calls<S, O> {
             let Some((step, behind)) = steps.split_first() else { break };
             steps = behind;
             let block = path.block(step, behind);
-            let known = self.known_wholly(&block)?;
+            let known = self.known_before(&block)?;
             let goes_on = arrival == Some(Arrival::Jump) && known.function == function;
             if known.stub {
                 if !arrival.is_some_and(Arrival::passes) || block.kind == BlockKind::Return {
@@ -122,7 +121,11 @@ impl<S: Symbols, O: Output> Calls<S, O> {
                     _ => return None,
                 }
             }
-            run += block.instructions;
+            if known.may_cross(&block) {
+                (function, run) = self.plan_across(&block, function, run)?;
+            } else {
+                run += block.instructions;
+            }
             (plan.last, plan.end) = (block.last, block.end);
             arrival = Some(Arrival::behind(&block));
             self.plans.push(block.id, self.edges.slot_on_path(&block));
@@ -156,10 +159,31 @@ impl<S: Symbols, O: Output> Calls<S, O> {
         run
     }
 
-    /// What is known of a block that ran before as a whole.
+    /// Plans a block that may go on into the functions behind the one that it begins in; the function that it ends in, and how many
+    /// instructions run behind the last move.
+    #[cold]
+    #[inline(never)]
+    fn plan_across(&mut self, block: &Block<'_>, mut function: u32, mut run: u32) -> Option<(u32, u32)> {
+        let mut border = self.next_function(block, block.start);
+        for address in block.addresses() {
+            if Some(address) == border {
+                if self.stack.functions.role(function).jumps_far() {
+                    return None;
+                }
+                let entered = self.fall_into(address);
+                let entry = Entry { flags: TAIL_CALL, ..plain(entered, address, address) };
+                self.plans.moves.push(Move::enter(std::mem::take(&mut run), &entry));
+                function = entered.function;
+                border = self.next_function(block, address);
+            }
+            run += 1;
+        }
+        Some((function, run))
+    }
+
+    /// What is known of a block that ran before.
     #[inline(always)]
-    fn known_wholly(&self, block: &Block<'_>) -> Option<Known> {
-        let known = self.cached.known(block.id)?;
-        (!known.may_cross(block) && self.blocks.knows(block)).then_some(*known)
+    fn known_before(&self, block: &Block<'_>) -> Option<Known> {
+        self.cached.known(block.id).filter(|_| self.blocks.knows(block)).copied()
     }
 }
