@@ -517,3 +517,22 @@ async def test_a_copy_of_a_session_in_the_store_does_not_take_its_place(
     with pytest.raises(DataLoss, match=r"raw/copy/manifest.json .* that of the session nodes/n/sessions/s1"):
         await bench.decode("copy")
     assert await bench.rows("calls") == rows
+
+
+async def test_packets_that_are_missing_end_all_calls_there(
+    bench: Bench, store_session: StoreSession, program: Any
+) -> None:
+    run = program.packets()
+    # Behind the first branch, inside of `outer`.
+    at = run.index(bytes([0b1110])) + 1
+    manifest = await store_session(runs=(run[:at] + run,))
+    manifest["segments"][0]["lost_offsets"] = [at]
+    await bench.store.put_stream("raw/s1/manifest.json", json.dumps(manifest).encode())
+    await bench.decode()
+    (loss,) = await bench.rows("losses")
+    assert (loss["segment"], loss["stream_offset"], loss["size_bytes"]) == (0, at, 0)
+    assert loss["reason"] == "missing-packets: the recorder lost packets here"
+    assert "--buffer" in loss["knob"]
+    calls = sorted(await bench.rows("calls"), key=lambda call: call["start_ns"])
+    # `_start`, `outer` and `inner` are open there; in the other run it is `_start` alone that does not return.
+    assert [call["depth"] for call in calls if call["end_truncated"]] == [0, 1, 2, 0]

@@ -7,7 +7,7 @@ use crate::image::{Image, Shared};
 use crate::outcome::{Decoded, Outcome};
 use pt_calls::{decode_calls_in_parts, Calls, Helper, Output, PART_BYTES};
 use pt_flow::{
-    AddressFilter, Block, CodeMemory, Config, Cpu, DisableKind, Errata, Flow, Loss, Sink, Statistics, Stream,
+    AddressFilter, Block, CodeMemory, Config, Cpu, DisableKind, Errata, Flow, Loss, Part, Sink, Statistics, Stream,
 };
 use pt_image::Symbols;
 use pt_packet::Reader;
@@ -72,7 +72,8 @@ impl Decoder {
         Decoder { image: image.share(), config: config.0, idle: Mutex::default() }
     }
 
-    #[pyo3(signature = (data, epochs, take=None, *, inlined=false, timeless=false, threads=1, appended=0))]
+    #[pyo3(signature = (data, epochs, take=None, *, inlined=false, timeless=false, threads=1, appended=0,
+                        missing=Vec::new()))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn decode(
         &self,
@@ -84,6 +85,7 @@ impl Decoder {
         timeless: bool,
         threads: usize,
         appended: usize,
+        missing: Vec<usize>,
     ) -> PyResult<Decoded> {
         let (stream, config) = (bytes(&data)?, Config { appended, ..self.config });
         let outcome = py.detach(|| {
@@ -94,13 +96,13 @@ impl Decoder {
             *calls.output() = Delivery::new(self.image.clone(), take);
             // What is half done is dropped when it unwinds.
             let (outcome, idle) = caught(|| {
+                let stream = Stream { data: stream, config: &config, epochs: &epochs, missing: &missing };
                 let statistics = if timeless {
                     let mut counted = Counted::new(calls, true);
-                    let statistics = flow.decode(stream, &config, &epochs, &mut counted);
+                    let statistics = by_one(&mut flow, stream, &mut counted);
                     calls = counted.finish().0;
                     statistics
                 } else {
-                    let stream = Stream { data: stream, config: &config, epochs: &epochs };
                     by_threads(&self.image, &mut flow, &mut calls, &mut helpers, stream, threads)
                 };
                 let outcome = Outcome::of(&self.image, &mut flow, &mut calls, &mut helpers, statistics, inlined);
@@ -140,7 +142,13 @@ where
         helpers.resize_with(threads, || Helper::new(memory.clone(), memory.clone()));
         return decode_calls_in_parts(flow, calls, helpers, stream, PART_BYTES).statistics;
     }
-    flow.decode(stream.data, stream.config, stream.epochs, calls)
+    by_one(flow, stream, calls)
+}
+
+/// Decodes a stream as a whole.
+pub fn by_one<M: CodeMemory, S: Sink>(flow: &mut Flow<M>, stream: Stream<'_>, sink: &mut S) -> Statistics {
+    let Stream { data, config, epochs, missing } = stream;
+    flow.decode_part(data, config, epochs, &Part { missing, ..Part::default() }, sink).statistics
 }
 
 impl Idle {
@@ -160,7 +168,7 @@ pub fn decode(
     epochs: Vec<(usize, u32)>,
     inlined: bool,
 ) -> PyResult<Decoded> {
-    Decoder::new(image, config).decode(py, data, epochs, None, inlined, false, 1, 0)
+    Decoder::new(image, config).decode(py, data, epochs, None, inlined, false, 1, 0, Vec::new())
 }
 
 /// The stream's bytes; they must not change while it is decoded.

@@ -1,7 +1,7 @@
 //! `decode_threads`: the packets of cores to what each thread did. `divide`: which packets are whose.
 
 use crate::counted::Counted;
-use crate::decode::{by_threads, bytes, PtConfig};
+use crate::decode::{by_one, by_threads, bytes, PtConfig};
 use crate::delivery::{caught, Delivery};
 use crate::image::Image;
 use crate::outcome::{Decoded, Outcome};
@@ -50,7 +50,7 @@ type Given = (PyBuffer<u8>, u32, Vec<Turn>, bool);
 
 #[pyfunction]
 #[pyo3(signature = (cores, images, config, takes=None, *, switches=None, inlined=false, timeless=false, threads=1,
-                    appended=0))]
+                    appended=0, missing=None))]
 #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
 pub fn decode_threads(
     py: Python<'_>,
@@ -63,10 +63,12 @@ pub fn decode_threads(
     timeless: bool,
     threads: usize,
     appended: usize,
+    missing: Option<HashMap<u32, Vec<usize>>>,
 ) -> PyResult<BTreeMap<(u32, u32), Decoded>> {
     let (pids, images): (Vec<_>, Vec<_>) = images.into_iter().unzip();
     let image_of: HashMap<_, _> = pids.iter().enumerate().map(|(number, &pid)| (pid, number)).collect();
     let mut views = Views::default();
+    let missing = missing.unwrap_or_default();
     let mut streams = Vec::with_capacity(cores.len());
     for (data, core, turns, is_whole) in &cores {
         let mut epochs = Vec::with_capacity(turns.len());
@@ -78,7 +80,8 @@ pub fn decode_threads(
             };
             epochs.push((offset, views.number(View { pid, tid, image, epoch, kernel, stay })));
         }
-        streams.push(CoreStream { core: *core, data: bytes(data)?, epochs, is_whole: *is_whole });
+        let missing = missing.get(core).map_or(&[][..], |offsets| offsets);
+        streams.push(CoreStream { core: *core, data: bytes(data)?, missing, epochs, is_whole: *is_whole });
     }
     let mut numbers = HashSet::new();
     if let Some((_, core, ..)) = cores.iter().find(|&&(_, core, ..)| !numbers.insert(core)) {
@@ -146,8 +149,7 @@ impl<C: CodeMemory + Code + Symbols + Copy + Send + Sync> Work<'_, C> {
         let (view, mut flow, mut helpers) = (&self.views[0], Flow::new(self.memory), Vec::new());
         let mut calls = calls(view, stream.core);
         calls.on_core(stream.core);
-        let packets = Stream { data: stream.data, config: self.config, epochs: &stream.epochs };
-        let counts = by_threads(&self.memory, &mut flow, &mut calls, &mut helpers, packets, threads);
+        let counts = by_threads(&self.memory, &mut flow, &mut calls, &mut helpers, self.packets(stream), threads);
         let outcome = Outcome::of(&self.memory, &mut flow, &mut calls, &mut helpers, counts, self.inlined);
         vec![((stream.core, view.tid), outcome, BTreeMap::from([(stream.core, counts)]))]
     }
@@ -157,7 +159,7 @@ impl<C: CodeMemory + Code + Symbols + Copy + Send + Sync> Work<'_, C> {
         let mut flow = Flow::new(self.memory);
         let make = |view: &View| Counted::new(calls(view, stream.core), self.timeless);
         let mut threads = Threads::of_core(self.views, stream.core, make).switching_at(self.config.thread_switch);
-        flow.decode(stream.data, self.config, &stream.epochs, &mut threads);
+        by_one(&mut flow, self.packets(stream), &mut threads);
         let mut psbs = self.psbs();
         let told = |(tid, sink): (u32, Counted<_>)| {
             let (mut calls, counts) = sink.finish();
@@ -168,6 +170,10 @@ impl<C: CodeMemory + Code + Symbols + Copy + Send + Sync> Work<'_, C> {
             (thread, outcome, BTreeMap::from([(stream.core, counts)]))
         };
         threads.finish().into_iter().map(told).collect()
+    }
+
+    fn packets<'s>(&'s self, core: &'s Core<'_>) -> Stream<'s> {
+        Stream { data: core.data, config: self.config, epochs: &core.epochs, missing: core.missing }
     }
 
     /// By up to so many flows at once.

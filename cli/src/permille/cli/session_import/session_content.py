@@ -197,14 +197,15 @@ def _lone_thread(stream: Stream, piece: Piece, renumbering: Renumbering) -> list
 def _threads(stream: Stream, piece: Piece, renumbering: Renumbering) -> list[dict[str, Any]]:
     """One segment for each thread of the piece; the first says who ran when."""
     names = {tid: name for _, tid, name in stream.threads}
-    ends = [turn[0] for turn in piece.turns[1:]] + [piece.next - piece.begin]
+    size = piece.next - piece.begin
+    ends = [turn[0] for turn in piece.turns[1:]] + [size]
     pids: dict[int, int] = {}
     sizes: Counter[int] = Counter()
     lost: dict[int, list[int]] = {}
     for (offset, pid, tid, *_), end in zip(piece.turns, ends, strict=True):
         pids[tid] = pids.get(tid) or pid
         sizes[tid] += end - offset
-        lost.setdefault(tid, []).extend(at for at in piece.lost if offset <= at < end)
+        lost.setdefault(tid, []).extend(at for at in piece.lost if offset <= at < end or at == end == size)
     segments: list[dict[str, Any]] = [
         {
             "kind": "core",

@@ -59,7 +59,7 @@ fn count_flow(
     let of_thread = |_: &pt_capture::View| Branches::new(|loss| pt_listing::Code::why(&memory, loss), go_on);
     let make = || Threads::new(&capture.views, of_thread);
     let mut all = FlowStat::default();
-    let stream = Stream { data: &stream.data, config: &capture.config, epochs: &stream.epochs };
+    let stream = Stream { data: &stream.data, config: &capture.config, epochs: &stream.epochs, missing: &stream.lost };
     let statistics = decode_in_parts(
         &memory,
         stream,

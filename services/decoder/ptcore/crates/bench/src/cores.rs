@@ -87,7 +87,7 @@ impl<'a> Cores<'a> {
                 (offset, views.number(view))
             };
             let epochs = begins.iter().map(view).collect();
-            CoreStream { core, data: &input.stream, epochs, is_whole: true }
+            CoreStream { core, data: &input.stream, missing: &[], epochs, is_whole: true }
         });
         let stays = (0..=moves.len() as u32).flat_map(|stay| [(0, stay), (1, stay)]).map(|(core, stay)| {
             (core, Switch { tsc: u64::from(stay) + 1, pid: 1, tid: 1 + (core + stay) % 2, enters: true })

@@ -91,7 +91,7 @@ fn wall_seconds() -> f64 {
 fn edges_by(input: &Input, threads: usize) -> (Statistics, Vec<(Edge, u64)>) {
     let mut edges: Vec<(Edge, u64)> = Vec::new();
     let fold = |part: Vec<(Edge, u64)>| edges.extend(part);
-    let stream = Stream { data: &input.stream, config: &input.config, epochs: &input.epochs };
+    let stream = Stream { data: &input.stream, config: &input.config, epochs: &input.epochs, missing: &[] };
     let workers = Workers { threads, part_bytes: PART_BYTES_OF_EDGES };
     let statistics =
         decode_in_parts(&input.image, stream, workers, Coverage::default, |_, coverage| coverage.finish(), fold);
@@ -194,7 +194,7 @@ impl<'a> Many<'a> {
 
     fn decode(&mut self) -> (Divided, Totals) {
         let Warm { input, flow, calls } = &mut self.whole;
-        let stream = Stream { data: &input.stream, config: &input.config, epochs: &input.epochs };
+        let stream = Stream { data: &input.stream, config: &input.config, epochs: &input.epochs, missing: &[] };
         calls.output().rows = FIRST_ROWS;
         let divided = decode_calls_in_parts(flow, calls, &mut self.helpers, stream, PART_BYTES);
         let mut totals = calls.end_stream();

@@ -279,8 +279,8 @@ impl<M: CodeMemory, S: Symbols, O: Output> Whole<'_, M, S, O> {
             Some(before) => (before.fits, Clock::Known(before.before)),
             None => (false, Clock::New),
         };
-        let part = Part { from: self.from[number], joins, stops: &self.from[number + 1..], clock };
-        let Stream { data, config, epochs } = self.stream;
+        let Stream { data, config, epochs, missing } = self.stream;
+        let part = Part { from: self.from[number], joins, stops: &self.from[number + 1..], missing, clock };
         let ended = self.flow.decode_part(data, config, epochs, &part, self.calls);
         self.before = ended.stopped;
         (ended.statistics, None)
@@ -303,7 +303,7 @@ impl<M: CodeMemory, S: Symbols, O: Output> Whole<'_, M, S, O> {
 
 impl<M: CodeMemory, S: Symbols> Helper<M, S> {
     fn decode(&mut self, stream: Stream<'_>, from: &[usize], number: usize) -> (Ended, Option<Fragment>) {
-        let part = part_by_itself(stream.data, from, number);
+        let part = part_by_itself(&stream, from, number);
         let ended = self.flow.decode_part(stream.data, stream.config, stream.epochs, &part, &mut self.calls);
         (ended, self.calls.end_part())
     }
@@ -316,7 +316,7 @@ impl<M: CodeMemory, S: Symbols> Helper<M, S> {
                 stream.data,
                 stream.config,
                 stream.epochs,
-                &part_by_itself(stream.data, from, number),
+                &part_by_itself(&stream, from, number),
                 &mut sink,
             );
         }

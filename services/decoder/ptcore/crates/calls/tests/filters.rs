@@ -61,7 +61,7 @@ fn a_function_that_is_traced_alone_has_the_same_calls_by_several_threads() {
     let config = Config::default();
     for part_bytes in [1, 500] {
         let mut both = Both::new(&memory, Functions { divided: true }, 2);
-        both.compare("alone", Stream { data: &data, config: &config, epochs: &[] }, part_bytes, 700);
+        both.compare("alone", Stream { data: &data, config: &config, epochs: &[], missing: &[] }, part_bytes, 700);
         assert!(both.parts + both.again > 0);
     }
 }

@@ -12,7 +12,7 @@ use crate::truth;
 use pt_calls::{
     decode_calls_in_parts, BlockCount, Callers, Calls, Edge, FunctionKey, Helper, LossRecord, Records, Targets, Totals,
 };
-use pt_flow::{find_psb, places_to_join, Config, Flow, Statistics, Stream, Workers};
+use pt_flow::{find_psb, places_to_join, Config, Flow, Part, Statistics, Stream, Workers};
 use pt_image::{Place, Role, Symbols};
 use pt_packet::writer::write;
 use pt_packet::{Compression, Execution, Ip, Packet};
@@ -119,7 +119,8 @@ impl<'m> Both<'m> {
     fn same(&mut self, what: &str, stream: Stream<'_>, part_bytes: usize, rows: usize) -> Known {
         let (flow, calls) = &mut self.one;
         calls.output().rows = rows;
-        let statistics = flow.decode(stream.data, stream.config, stream.epochs, calls);
+        let Stream { data, config, epochs, missing } = stream;
+        let statistics = flow.decode_part(data, config, epochs, &Part { missing, ..Part::default() }, calls).statistics;
         let ran = calls.blocks();
         let totals = calls.end_stream();
         let mut one = known(statistics, std::mem::take(calls.output()), &totals, &ran);
@@ -157,13 +158,15 @@ impl<'m> Both<'m> {
 fn compare(name: &str, memory: &Sections, data: &[u8]) -> (usize, usize) {
     let config = Config { tsc_ctc_ratio: (84, 1), mtc_freq: 3, nominal_ratio: 20, ..Config::default() };
     let epochs = [(data.len() / 5, 1), (data.len() / 2, 2)];
+    let missing = [data.len() / 3, data.len() / 5 * 4, data.len()];
     let (mut parts, mut again) = (0, 0);
     for divided in [false, true] {
-        for (threads, resume_at_address, epochs) in [(1, false, &[][..]), (3, true, &epochs)] {
+        let all = [(1, false, &[][..], &[][..]), (3, true, &epochs, &[]), (2, false, &[], &missing)];
+        for (threads, resume_at_address, epochs, missing) in all {
             let mut both = Both::new(memory, Functions { divided }, threads);
             let config = Config { resume_at_address, ..config };
             for size in [data.len() / 7, 1, data.len() / 3, data.len() / 2] {
-                let stream = Stream { data, config: &config, epochs };
+                let stream = Stream { data, config: &config, epochs, missing };
                 let what = format!("{name}, divided {divided}: {threads} threads, parts of {size} bytes");
                 both.compare(&what, stream, size, 700);
             }
@@ -191,7 +194,7 @@ fn where_code_is_divided_anew_each_stream_is_the_first() {
         let config = Config::default();
         let mut both = Both::new(&griffin.memory, Functions { divided: false }, 2);
         for data in griffin.streams.values() {
-            let stream = || Stream { data, config: &config, epochs: &[] };
+            let stream = || Stream { data, config: &config, epochs: &[], missing: &[] };
             let first = Both::new(&griffin.memory, Functions { divided: false }, 2).same(name, stream(), 1, 700);
             for part_bytes in [data.len() / 3, 1] {
                 both.divide_anew();
@@ -306,7 +309,7 @@ fn callers_that_are_found_late_are_found_by_parts_as_well() {
         let (memory, data) = coming_back(60 * psb_every, called, psb_every);
         let config = Config::default();
         let mut both = Both::new(&memory, Functions { divided: true }, 2);
-        both.compare("coming back", Stream { data: &data, config: &config, epochs: &[] }, 1, 700);
+        both.compare("coming back", Stream { data: &data, config: &config, epochs: &[], missing: &[] }, 1, 700);
         // The one with the longjmp is decoded once more, the one with the loss was left to its turn.
         assert_eq!((both.parts, both.again), (59, 1));
     }
@@ -364,7 +367,7 @@ fn cycles_that_are_counted_over_a_whole_part_are_counted_by_parts_as_well() {
     packets.concat().into_iter().for_each(|packet| write(&mut data, packet));
     let config = Config { tsc_ctc_ratio: (84, 1), nominal_ratio: 20, ..Config::default() };
     let mut both = Both::new(&memory, Functions { divided: true }, 1);
-    both.compare("cycles", Stream { data: &data, config: &config, epochs: &[] }, 1, 700);
+    both.compare("cycles", Stream { data: &data, config: &config, epochs: &[], missing: &[] }, 1, 700);
     assert!(both.parts > 0);
 }
 
@@ -375,7 +378,12 @@ fn addresses_are_left_out_where_nobody_takes_them() {
     let mut both = Both::new(&memory, Functions { divided: true }, 2);
     both.without_addresses = true;
     for size in [1, data.len() / 3] {
-        both.compare("without addresses", Stream { data: &data, config: &config, epochs: &[] }, size, 700);
+        both.compare(
+            "without addresses",
+            Stream { data: &data, config: &config, epochs: &[], missing: &[] },
+            size,
+            700,
+        );
     }
     assert!(both.parts > 10, "{} parts", both.parts);
 }
@@ -394,7 +402,7 @@ impl Symbols for Stubs {
 fn where_parts_do_not_fit_most_are_left_to_their_turn() {
     let (memory, data) = program(1, habits()[0], 8_000);
     let (config, threads) = (Config::default(), 2);
-    let stream = Stream { data: &data, config: &config, epochs: &[] };
+    let stream = Stream { data: &data, config: &config, epochs: &[], missing: &[] };
     let mut helpers: Vec<_> = (0..threads).map(|_| Helper::new(&memory, Stubs)).collect();
     let mut calls = Calls::handing_out(Stubs, Gathered::default());
     let divided = decode_calls_in_parts(&mut Flow::new(&memory), &mut calls, &mut helpers, stream, 1);

@@ -28,7 +28,7 @@ fn compare(name: &str, memory: &support::Sections, data: &[u8], sizes: &[usize])
             let edges: Edges = coverage.finish().into_iter().collect();
             for &part_bytes in sizes {
                 for threads in [1, 3] {
-                    let stream = Stream { data, config: &config, epochs };
+                    let stream = Stream { data, config: &config, epochs, missing: &[] };
                     let (counts, found, parts) = in_parts(memory, stream, Workers { threads, part_bytes });
                     let what = format!("{name}: {threads} threads, parts of {part_bytes} bytes");
                     assert_eq!(counts, statistics, "{what}");

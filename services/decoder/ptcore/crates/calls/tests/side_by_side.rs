@@ -23,7 +23,13 @@ pub fn decode<S: Symbols + Copy + Send>(
 ) -> BTreeMap<u32, Trace> {
     let mut flows: Vec<_> = (0..flows).map(|_| Flow::new(codes)).collect();
     let cores = turns.cores.iter().zip(&turns.epochs).zip(0..);
-    let cores = cores.map(|((data, epochs), core)| CoreStream { core, data, epochs: epochs.clone(), is_whole: true });
+    let cores = cores.map(|((data, epochs), core)| CoreStream {
+        core,
+        data,
+        missing: &[],
+        epochs: epochs.clone(),
+        is_whole: true,
+    });
     let cores: Vec<_> = cores.collect();
     let make = move |_: &View, _| Calls::new(symbols);
     let config = Config { thread_switch: turns.thread_switch, ..Config::default() };

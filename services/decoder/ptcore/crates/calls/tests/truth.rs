@@ -147,7 +147,7 @@ pub fn decode_cores(flow: &mut Flow<&Codes<'_>>, turns: &Turns) -> (BTreeMap<u32
     let mut threads = [0, 1].map(|core| Threads::on_core(&turns.views, core).switching_at(turns.thread_switch));
     let mut epochs = turns.epochs.each_ref().map(|epochs| epochs.iter().copied());
     let streams = turns.cores.iter().zip(&mut epochs).zip(&mut threads);
-    let streams = streams.map(|((data, epochs), sink)| InTurn { data, epochs, sink }).collect();
+    let streams = streams.map(|((data, epochs), sink)| InTurn { data, missing: &[], epochs, sink }).collect();
     let mut order = ByStay::new(&turns.views, Some(&stays), |_| {});
     let ended = flow.decode_in_turns(&Config::default(), streams, &mut sinks, &mut order);
     let traces = sinks.finish().map(|((tid, _), mut calls)| (tid, calls.finish())).collect();
@@ -287,7 +287,8 @@ fn parts_of_a_core_are_of_its_threads_as_the_whole_is() {
         let codes = turns.codes();
         let make = || Threads::new(&turns.views, |_| Instructions::default());
         for (core, data) in turns.cores.iter().enumerate() {
-            let stream = pt_flow::Stream { data, config: &Config::default(), epochs: &turns.epochs[core] };
+            let stream =
+                pt_flow::Stream { data, config: &Config::default(), epochs: &turns.epochs[core], missing: &[] };
             let mut whole = make();
             let statistics = Flow::new(&codes).decode(data, stream.config, stream.epochs, &mut whole);
             let mut ran: BTreeMap<u32, u64> = BTreeMap::new();

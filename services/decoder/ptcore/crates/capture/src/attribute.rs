@@ -67,7 +67,7 @@ struct Attribution<'t> {
 
 /// Finds the places of turns, which are given by time. `first` holds from the beginning.
 pub fn place(data: &[u8], config: &Config, first: u32, turns: &[Turn]) -> Placed {
-    let mut placing = Placing::new(data, config, first, turns);
+    let mut placing = Placing::new(data, &[], config, first, turns);
     while placing.step() {}
     let mut placed = placing.attribution.placed;
     placed.epochs.dedup_by_key(|&mut (_, view)| view);
@@ -90,7 +90,8 @@ pub struct Placing<'d> {
 pub const AHEAD: usize = 1 << 20;
 
 impl<'d> Placing<'d> {
-    pub fn new(data: &'d [u8], config: &Config, first: u32, turns: &'d [Turn]) -> Self {
+    /// `missing`: offsets in front of which packets are missing, in order.
+    pub fn new(data: &'d [u8], missing: &'d [usize], config: &Config, first: u32, turns: &'d [Turn]) -> Self {
         let attribution = Attribution {
             turns,
             placed: Placed { epochs: vec![(0, first)], timeless: true, ..Placed::default() },
@@ -104,7 +105,8 @@ impl<'d> Placing<'d> {
             begun: None,
             at_least: 0,
         };
-        Placing { scan: Scan::new(data, config), attribution, over: turns.is_empty(), given: 0, last: (0, first) }
+        let scan = Scan::new(data, missing, config);
+        Placing { scan, attribution, over: turns.is_empty(), given: 0, last: (0, first) }
     }
 
     /// What was found so far.

@@ -12,6 +12,8 @@ pub struct ByTime {
     /// What holds in a stream without times, where that is known.
     pub(crate) alone: Option<u32>,
     pub(crate) guest: u32,
+    /// Offsets of the stream in front of which packets are missing.
+    pub(crate) missing: Vec<usize>,
 }
 
 impl ByTime {
@@ -21,7 +23,8 @@ impl ByTime {
     }
 
     pub(crate) fn views<'d>(&'d self, data: &'d [u8], config: &Config) -> Views<'d> {
-        let host = Host { placing: Placing::new(data, config, self.first, &self.turns), alone: self.alone };
+        let placing = Placing::new(data, &self.missing, config, self.first, &self.turns);
+        let host = Host { placing, alone: self.alone };
         Views { of: self, both: BesideGuests::new(host, Guests::new(data, config.errata), self.guest) }
     }
 }
@@ -104,7 +107,7 @@ mod tests {
 
     fn by_time(turns: &[(u64, u32)]) -> ByTime {
         let turn = |&(tsc, view): &(u64, u32)| Turn { from: tsc, to: tsc, view, pid: 0 };
-        ByTime { first: 1, turns: turns.iter().map(turn).collect(), alone: None, guest: GUEST }
+        ByTime { first: 1, turns: turns.iter().map(turn).collect(), alone: None, guest: GUEST, missing: Vec::new() }
     }
 
     #[test]

@@ -75,6 +75,8 @@ impl Iterator for Views<'_> {
 pub struct CoreStream<'d, E> {
     pub core: u32,
     pub data: &'d [u8],
+    /// Offsets in front of which packets are missing, in order.
+    pub missing: &'d [usize],
     /// As [`Flow::decode_as_found`] wants them; they are numbers of views.
     pub epochs: E,
     pub is_whole: bool,
@@ -105,7 +107,8 @@ where
     let mut threads: Vec<_> =
         cores.iter().map(|one| Threads::on_core(views, one.core).switching_at(config.thread_switch)).collect();
     let streams = cores.into_iter().zip(&mut threads);
-    let streams = streams.map(|(one, sink)| InTurn { data: one.data, epochs: one.epochs, sink }).collect();
+    let streams =
+        streams.map(|(one, sink)| InTurn { data: one.data, missing: one.missing, epochs: one.epochs, sink }).collect();
     flow.decode_in_turns(config, streams, &mut sinks, &mut ByStay::new(views, stays, over));
     sinks
 }
@@ -122,7 +125,7 @@ impl Capture {
     ) -> Vec<String> {
         let stream = &self.streams[number];
         let mut views = Views::new(stream, &self.config, stop);
-        flow.decode_as_found(&stream.data, &self.config, &mut views, sink);
+        flow.decode_as_found(&stream.data, &self.config, &stream.lost, &mut views, sink);
         views.end()
     }
 
@@ -140,7 +143,7 @@ impl Capture {
         let core = |(epochs, &number)| {
             let stream: &Stream = &self.streams[number];
             let is_whole = stream.lost.is_empty() && !stream.data.is_empty();
-            CoreStream { core: self.core(number), data: &stream.data, epochs, is_whole }
+            CoreStream { core: self.core(number), data: &stream.data, missing: &stream.lost, epochs, is_whole }
         };
         let cores = views.iter_mut().zip(numbers).map(core).collect();
         let over = |place: usize| {

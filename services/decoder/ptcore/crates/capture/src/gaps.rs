@@ -66,6 +66,9 @@ pub enum Seen {
 
 /// Reads the packets of a stream for their times, gaps and address spaces.
 pub struct Scan<'d> {
+    data: &'d [u8],
+    /// Where packets are missing further on; up to the first of them there is something to read.
+    missing: &'d [usize],
     reader: Reader<'d>,
     ticks: Ticks,
     last_ip: u64,
@@ -79,9 +82,12 @@ pub struct Scan<'d> {
 }
 
 impl<'d> Scan<'d> {
-    pub fn new(data: &'d [u8], config: &Config) -> Self {
+    /// `missing`: offsets in front of which packets are missing, in order.
+    pub fn new(data: &'d [u8], missing: &'d [usize], config: &Config) -> Self {
         let mut scan = Scan {
-            reader: Reader::with_errata(data, config.errata),
+            data,
+            missing,
+            reader: Reader::with_errata(up_to(data, missing), config.errata),
             ticks: Ticks::new(config),
             last_ip: 0,
             fup: None,
@@ -116,6 +122,16 @@ impl<'d> Scan<'d> {
             }
         }
         Some(gap)
+    }
+
+    /// Goes on behind the next place at which packets are missing. False where there is none.
+    fn pass_missing(&mut self) -> bool {
+        let Some((&at, further)) = self.missing.split_first() else { return false };
+        self.missing = further;
+        self.reader.go_on_in(up_to(self.data, further), at);
+        self.open = None;
+        self.synchronize(at);
+        true
     }
 
     fn synchronize(&mut self, from: usize) {
@@ -216,6 +232,11 @@ impl<'d> Scan<'d> {
     }
 }
 
+/// The stream up to where packets are missing first.
+fn up_to<'d>(data: &'d [u8], missing: &[usize]) -> &'d [u8] {
+    missing.first().and_then(|&at| data.get(..at)).unwrap_or(data)
+}
+
 impl Iterator for Scan<'_> {
     type Item = Seen;
 
@@ -227,6 +248,7 @@ impl Iterator for Scan<'_> {
                         return Some(seen);
                     }
                 }
+                Ok(None) if self.pass_missing() => {}
                 Ok(None) => return None,
                 Err(error) => {
                     self.open = None;

@@ -98,7 +98,11 @@ where
         let on_core = |core| Threads::on_core(views, core).switching_at(config.thread_switch);
         let mut threads: Vec<_> = streams.iter().map(|&stream| on_core(cores[stream].core)).collect();
         let parts = streams.iter().zip(&mut epochs).zip(&mut threads);
-        let parts = parts.map(|((&stream, epochs), sink)| InTurn { data: cores[stream].data, epochs, sink }).collect();
+        let parts = parts.map(|((&stream, epochs), sink)| {
+            let CoreStream { data, missing, .. } = cores[stream];
+            InTurn { data, missing, epochs, sink }
+        });
+        let parts = parts.collect();
         let mut turns = GroupTurns { common: &common, streams };
         flow.decode_in_turns(config, parts, &mut group, &mut turns);
         group.learned()

@@ -104,8 +104,8 @@ impl Timeline<'_> {
         let alone = self.last_of_one_thread(first, &turns);
         let nobody = View { pid: 0, tid: 0, image: self.nobody, epoch: 0, kernel: GUEST, stay: 0 };
         let guest = self.capture.views.find(nobody).unwrap_or(self.capture.views.len() as u32);
-        let by_time = ByTime { first, turns, alone, guest };
         let stream = &self.capture.streams[number];
+        let by_time = ByTime { first, turns, alone, guest, missing: stream.lost.clone() };
         let (epochs, by_time) = if self.as_listed {
             self.capture.views.number(nobody);
             (vec![(0, first)], Some(by_time))

@@ -2,7 +2,7 @@
 
 use crate::support::{reference_data, Told};
 use pt_capture::{open, Capture, Kind, Of, Options, Stream};
-use pt_flow::Flow;
+use pt_flow::{Flow, Reason};
 use pt_packet::{writer::write, Compression, Ip, Packet};
 
 #[test]
@@ -167,6 +167,10 @@ fn a_buffer_that_is_missing_is_a_loss_at_its_place() {
     assert_eq!(capture.warnings, ["thread 7: buffers are missing at 1 places"]);
     let [stream] = &capture.streams[..] else { panic!("one thread") };
     assert_eq!(stream.lost, [stream.data.len() / 2]);
+    let (mut told, memory) = (Told::default(), capture.memory());
+    capture.decode(0, &mut Flow::new(memory), &mut told, || unreachable!());
+    let losses: Vec<_> = told.losses.iter().map(|loss| (loss.offset, loss.reason)).collect();
+    assert_eq!(losses, [(stream.lost[0], Reason::MissingPackets)]);
 }
 
 #[test]

@@ -19,6 +19,8 @@ use std::collections::VecDeque;
 
 pub struct Events<'a> {
     config: Config,
+    /// The stream, of which the reader reads what stands in front of missing packets. Later times are true behind them as well.
+    pub whole: &'a [u8],
     pub reader: Reader<'a>,
     pub last_ip: u64,
     pub time: Time,
@@ -69,6 +71,7 @@ impl<'a> Events<'a> {
     pub fn new(data: &'a [u8], config: Config) -> Self {
         Events {
             config,
+            whole: data,
             reader: Reader::with_errata(data, config.errata),
             last_ip: 0,
             time: Time::new(config),
@@ -100,14 +103,15 @@ impl<'a> Events<'a> {
         }
     }
 
-    /// Of the whole stream.
-    pub fn bytes(&self) -> usize {
-        self.reader.data().len()
-    }
-
     /// Where reading would go on.
     pub fn position(&self) -> usize {
         self.reader.offset()
+    }
+
+    /// Goes on at `offset`, in front of which packets are missing, and up to where more of them are.
+    pub fn go_on_behind(&mut self, offset: usize, end: usize) {
+        self.reader.go_on_in(&self.whole[..end], offset);
+        self.time.miss_packets();
     }
 
     /// Forgets all state and reads the PSB+ at `offset`. The event is a `Note`, a `Status` or an `Overflow`.
@@ -124,7 +128,7 @@ impl<'a> Events<'a> {
         self.busy = true;
         match self.packet()? {
             Some(Packet::Psb) => {
-                self.time.world.at_psb(self.reader.data(), self.reader.offset(), self.config.errata, true);
+                self.time.world.at_psb(self.whole, self.reader.offset(), self.config.errata, true);
                 self.psb_plus(offset)
             }
             _ => Err(self.unexpected("no PSB")),
@@ -166,7 +170,7 @@ impl<'a> Events<'a> {
     /// Takes in the time that a packet tells, which ends at the offset. When that makes news, there is a note.
     #[inline(always)]
     fn take_time(&mut self, packet: &Packet, end: usize) {
-        if self.time.take_before(packet, self.reader.data(), end, &mut self.latest) {
+        if self.time.take_before(packet, self.whole, end, &mut self.latest) {
             if let Some(ticks) = self.time.uncertainty_news() {
                 self.tell(NoticeKind::Uncertainty(ticks), Place::Here);
                 self.busy = true;
@@ -198,7 +202,7 @@ impl<'a> Events<'a> {
                 }
                 self.before_psb = (self.packets - 1, self.psb - 1, self.ovf);
                 self.time_before_psb.clone_from(&self.time);
-                self.time.world.at_psb(self.reader.data(), self.reader.offset(), self.config.errata, false);
+                self.time.world.at_psb(self.whole, self.reader.offset(), self.config.errata, false);
             }
             Packet::Ovf => self.ovf += 1,
             Packet::Pad => self.packets += self.reader.skip_pads(usize::MAX) as u64,

@@ -56,16 +56,18 @@ impl<M: CodeMemory> Flow<M> {
         self.decode_part(data, config, epochs, &Part::default(), sink).statistics
     }
 
-    /// The same with epochs that are found as the flow comes to them. One that is named again changes nothing: none is
+    /// The same of a stream in which packets are missing in front of some offsets, which are in order: the flow ends there. Epochs
+    /// are found as the flow comes to them. One that is named again changes nothing: none is
     /// asked for behind an offset before the flow is there.
     pub fn decode_as_found<S: Sink>(
         &mut self,
         data: &[u8],
         config: &Config,
+        missing: &[usize],
         epochs: &mut dyn Iterator<Item = (usize, u32)>,
         sink: &mut S,
     ) -> Statistics {
-        self.walk(data, config, epochs, &Part::default(), sink).statistics
+        self.walk(data, config, epochs, &Part { missing, ..Part::default() }, sink).statistics
     }
 
     /// Decodes a part of the stream, from one PSB up to another.
@@ -100,6 +102,6 @@ impl<M: CodeMemory> Flow<M> {
         sink: &mut S,
     ) -> Ended {
         let epochs = EpochsAhead::new(epochs);
-        Walk::new(&self.memory, &mut self.code, data, config, epochs, part, sink).part(data, &part.clock)
+        Walk::new(&self.memory, &mut self.code, data, config, epochs, part, sink).part(&part.clock)
     }
 }

@@ -7,6 +7,8 @@ use std::fmt;
 pub enum Reason {
     /// Bytes before the first PSB.
     BeforeFirstPsb,
+    /// Packets are missing that the stream had: whoever recorded says so.
+    MissingPackets,
     /// Bytes that are no packet.
     UnknownPacket([u8; 4]),
     /// The stream ends inside a packet.
@@ -39,6 +41,7 @@ impl Reason {
     pub fn name(&self) -> &'static str {
         match self {
             Reason::BeforeFirstPsb => "before-first-psb",
+            Reason::MissingPackets => "missing-packets",
             Reason::UnknownPacket(_) => "unknown-packet",
             Reason::TruncatedPacket => "truncated-packet",
             Reason::NoCode => "no-code",
@@ -59,6 +62,7 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Reason::BeforeFirstPsb => f.write_str("no synchronization point before"),
+            Reason::MissingPackets => f.write_str("the recorder lost packets here"),
             Reason::UnknownPacket([a, b, c, d]) => write!(f, "no packet begins with {a:02x} {b:02x} {c:02x} {d:02x}"),
             Reason::TruncatedPacket => f.write_str("the stream ends inside a packet"),
             Reason::NoCode => f.write_str("no code is known at the address"),

@@ -13,6 +13,8 @@ pub struct Part<'p> {
     /// Offsets of PSBs behind it, in order. The part ends at the first of them from which the rest can be decoded by
     /// itself, else with the stream.
     pub stops: &'p [usize],
+    /// Offsets of the stream in front of which packets are missing, in order.
+    pub missing: &'p [usize],
     /// What is known of the time where the part begins.
     pub clock: Clock,
 }

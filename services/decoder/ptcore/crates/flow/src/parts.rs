@@ -17,6 +17,8 @@ pub struct Stream<'s> {
     pub data: &'s [u8],
     pub config: &'s Config,
     pub epochs: &'s [(usize, u32)],
+    /// As a [`Part`] has them.
+    pub missing: &'s [usize],
 }
 
 /// Packets in front of a part that are read for the time alone: some PSBs.
@@ -49,7 +51,7 @@ where
         (ended, take(flow, sink))
     };
     let next = AtomicUsize::new(0);
-    let joined = Mutex::new(Joined::new(&from, S::TIMED, fold));
+    let joined = Mutex::new(Joined::new(&from, stream.missing, S::TIMED, fold));
     let work = || {
         let (mut flow, mut sink) = (Flow::new(memory), make());
         loop {
@@ -58,9 +60,9 @@ where
                 return;
             }
             let part = match number {
-                0 => Part { stops: &from[1..], ..Part::default() },
-                _ if S::TIMED => part_by_itself(stream.data, &from, number),
-                _ => Part { from: from[number], joins: true, stops: &from[number + 1..], ..Part::default() },
+                0 => Part { stops: &from[1..], missing: stream.missing, ..Part::default() },
+                _ if S::TIMED => part_by_itself(&stream, &from, number),
+                _ => Part { clock: Clock::New, ..part_by_itself(&stream, &from, number) },
             };
             let done = decode(&mut flow, &mut sink, &part);
             // Another thread has panicked.
@@ -73,15 +75,16 @@ where
 }
 
 /// A part as it is decoded without those before it, but for the packets that tell its time. `from`: where parts begin.
-pub fn part_by_itself<'f>(data: &[u8], from: &'f [usize], number: usize) -> Part<'f> {
-    let before = find_psb(data, from[number].saturating_sub(WARM_UP)).filter(|&psb| psb < from[number]);
+pub fn part_by_itself<'f>(stream: &Stream<'f>, from: &'f [usize], number: usize) -> Part<'f> {
+    let before = find_psb(stream.data, from[number].saturating_sub(WARM_UP)).filter(|&psb| psb < from[number]);
     let clock = before.map_or(Clock::New, Clock::From);
-    Part { from: from[number], joins: true, stops: &from[number + 1..], clock }
+    Part { from: from[number], joins: true, stops: &from[number + 1..], missing: stream.missing, clock }
 }
 
 /// Parts in the order of the stream.
 struct Joined<'c, R, F> {
     from: &'c [usize],
+    missing: &'c [usize],
     /// Times have to fit as well.
     timed: bool,
     fold: F,
@@ -94,8 +97,9 @@ struct Joined<'c, R, F> {
 }
 
 impl<'c, R, F: FnMut(R)> Joined<'c, R, F> {
-    fn new(from: &'c [usize], timed: bool, fold: F) -> Self {
-        Joined { from, timed, fold, ahead: BTreeMap::new(), next: 0, before: None, statistics: Statistics::default() }
+    fn new(from: &'c [usize], missing: &'c [usize], timed: bool, fold: F) -> Self {
+        let (ahead, statistics) = (BTreeMap::new(), Statistics::default());
+        Joined { from, missing, timed, fold, ahead, next: 0, before: None, statistics }
     }
 
     fn add(&mut self, number: usize, done: (Ended, R), mut again: impl FnMut(&Part<'_>) -> (Ended, R)) {
@@ -105,8 +109,8 @@ impl<'c, R, F: FnMut(R)> Joined<'c, R, F> {
             if let Some(before) = self.before.take() {
                 if !self.leads_to(&before, &mut ended) {
                     let stops = &self.from[self.next + 1..];
-                    let clock = Clock::Known(before.before);
-                    let part = Part { from: self.from[self.next], joins: before.fits, stops, clock };
+                    let (missing, clock) = (self.missing, Clock::Known(before.before));
+                    let part = Part { from: self.from[self.next], joins: before.fits, stops, missing, clock };
                     (ended, found) = again(&part);
                 }
             }

@@ -8,6 +8,7 @@ mod gap;
 mod hare;
 mod hidden;
 mod hot;
+mod missing;
 mod notices;
 mod reading_on;
 mod resume;
@@ -84,6 +85,8 @@ pub struct Walk<'w, 'd, M, S> {
     /// The flow before fits the PSB from which on this one goes, and nothing was read since.
     joins: Option<usize>,
     stops: &'w [usize],
+    /// Where packets are missing further on.
+    missing: &'w [usize],
     stopped: Option<Stopped>,
     /// It is one of several that are walked in turns, each up to where an epoch begins; there it stands.
     in_turns: bool,
@@ -124,7 +127,9 @@ impl<'w, 'd, M: CodeMemory, S: Sink> Walk<'w, 'd, M, S> {
             tsc0: 0,
             tsc1: 0,
         };
-        Walk {
+        let behind = part.missing.partition_point(|&at| part.from != 0 && at <= part.from);
+        let missing = &part.missing[behind..];
+        let mut walk = Walk {
             memory,
             code,
             events: Events::new(data, *config),
@@ -155,6 +160,7 @@ impl<'w, 'd, M: CodeMemory, S: Sink> Walk<'w, 'd, M, S> {
             resumed_at_note: false,
             joins: part.joins.then_some(part.from),
             stops: part.stops,
+            missing,
             stopped: None,
             in_turns: false,
             is_trial: false,
@@ -163,18 +169,20 @@ impl<'w, 'd, M: CodeMemory, S: Sink> Walk<'w, 'd, M, S> {
             lost,
             joined: None,
             statistics: Statistics::default(),
-        }
+        };
+        walk.end_where_missing();
+        walk
     }
 
     /// Decodes the part.
-    pub fn part(&mut self, data: &[u8], clock: &Clock) -> Ended {
+    pub fn part(&mut self, clock: &Clock) -> Ended {
         match clock {
             Clock::New => {}
-            Clock::From(psb) => self.events.time.follow(&self.config, data, *psb, self.from),
+            Clock::From(psb) => self.events.time.follow(&self.config, self.events.whole, *psb, self.from),
             Clock::Known(time) => self.events.time.clone_from(time),
         }
         self.sink.paths(self.code.paths.generation);
-        self.stream(data);
+        self.stream();
         self.ended()
     }
 

@@ -7,7 +7,7 @@ use crate::machine::{Clocks, Habits, Machine, KERNEL, REGIONS};
 use crate::mutations::Random;
 use crate::oracle::{setting, Input, SKYLAKE};
 use crate::support::{blocks_of_parts, Addresses, Runs, Sections};
-use pt_flow::{Config, Flow, Loss, Reason};
+use pt_flow::{find_psb, Config, Flow, Loss, Reason};
 
 const INSTRUCTIONS: usize = 600;
 
@@ -156,6 +156,35 @@ fn runs(code: &Sections, machine: &Machine, config: &Config) -> Runs {
     let mut told = Runs::default();
     Flow::new(code).decode(&machine.stream, config, &[], &mut told);
     told
+}
+
+#[test]
+fn what_is_told_around_missing_packets_ran() {
+    // Where packets are missing, it ends with the last one anyway.
+    let (config, stopped) = (config(), Config { stop_at_last_packet: true, ..config() });
+    let (mut all, mut some) = (0, 0);
+    each(|seed, habits, random| {
+        let machine = ran(seed, habits);
+        let code = &machine.program.code;
+        for _ in 0..4 {
+            let begin = random.below(machine.stream.len());
+            let end = begin + random.below(machine.stream.len() - begin);
+            let [before, behind] = [&machine.stream[..begin], &machine.stream[end..]];
+            let stream = [before, behind].concat();
+            let mut told = Runs { runs: vec![Vec::new()], ..Runs::default() };
+            Flow::new(code).decode_as_found(&stream, &config, &[begin], &mut std::iter::empty(), &mut told);
+            some += told.are_in(&machine.ran);
+            all += machine.ran.len();
+            let size = find_psb(behind, 0).unwrap_or(behind.len());
+            let missing = told.losses.iter().filter(|loss| loss.reason == Reason::MissingPackets);
+            let places: Vec<_> = missing.map(|loss| (loss.offset, loss.size)).collect();
+            assert_eq!(places, [(begin, size)], "{seed}: {habits:?}");
+            let parts = [(before, &stopped), (behind, &config)];
+            let alone = parts.map(|(part, config)| self::told(&machine, part, config).addresses).concat();
+            assert!(told.runs.concat() == alone, "{seed}, {begin} to {end}: {habits:?}");
+        }
+    });
+    assert!(some * 3 > all, "{some} of {all}");
 }
 
 #[test]

@@ -21,4 +21,5 @@ mod one_by_one;
 mod oracle;
 mod slots;
 mod support;
+mod turns;
 mod vectors;

@@ -68,6 +68,12 @@ impl<'a> Reader<'a> {
         self.enter_block(0);
     }
 
+    /// Goes on at `offset` of more of the same data, which must be a packet boundary.
+    pub fn go_on_in(&mut self, data: &'a [u8], offset: usize) {
+        self.data = data;
+        self.seek(offset);
+    }
+
     /// From here on BIP packets have `size` bytes; 0 where there are none.
     #[inline(always)]
     fn enter_block(&mut self, size: u8) {

@@ -270,6 +270,7 @@ class Decoder:
         timeless: bool = False,
         threads: int = 1,
         appended: int = 0,
+        missing: Sequence[int] = (),
     ) -> Decoded:
         """Decodes the stream of one thread without holding the GIL.
 
@@ -283,6 +284,7 @@ class Decoder:
         tick.
 
         `appended`: so many bytes at the end are not the stream's, but stop it where it was cut; no loss counts them.
+        `missing`: offsets in front of which packets are missing, in order: the flow ends there, which is a loss.
 
         `threads` share the work where the stream is long and has times. What is told is the same but for the sizes of
         batches and the order in them; `take` is called by one thread at a time, in the order of the stream.
@@ -313,6 +315,7 @@ def decode_threads(
     timeless: bool = False,
     threads: int = 1,
     appended: int = 0,
+    missing: Mapping[int, Sequence[int]] | None = None,
 ) -> dict[tuple[int, int], Decoded]:
     """Decodes the streams of cores without holding the GIL: what each thread did, by first core and tid.
 
@@ -323,7 +326,7 @@ def decode_threads(
     which nothing is told is left out. `switches`: 24-byte records of all cores: calls go on where their thread goes to
     another core, unless that is not among these or misses packets. Without, they end there. `threads`: up to so many
     share the work on several cores, and may call `takes` of different threads at the same time. What is told of a
-    thread does not depend on how many. `appended`: as `Decoder.decode` has it, of each stream. Raises
+    thread does not depend on how many. `appended`: as `Decoder.decode` has it, of each stream; `missing`, too, by core. Raises
     ValueError for a pid without image, and for a core that is given twice.
     """
 

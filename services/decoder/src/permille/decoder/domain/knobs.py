@@ -5,7 +5,7 @@ from __future__ import annotations
 MIB = 1 << 20
 _MOST_MIB = 64 * 1024
 # For the tool that recorded what was imported.
-RECORDER_KNOB = "record again with larger buffers (perf record -m ,64M), or for less time"
+_RECORDER = "record again with larger buffers (perf record -m ,64M), or for less time"
 _BINARY = (
     "record on a machine where the binary is readable, or upload it: permille upload-binary FILE,"
     " then permille report SESSION --again"
@@ -20,7 +20,8 @@ _IMPORTED = {
     "nothing was mapped": "import again with the binaries: --symbols FOLDER",
     "no-code": "import again with the binaries: --symbols FOLDER",
     "before-first-psb": "none: a recording that begins anywhere is understood from its first synchronisation point on",
-    "overflow": RECORDER_KNOB,
+    "missing-packets": _RECORDER,
+    "overflow": _RECORDER,
 }
 
 
@@ -41,6 +42,7 @@ def decode_knob(reason: str, *, imported: bool = False) -> str:
     if imported:
         return next((knob for word, knob in _IMPORTED.items() if word in lowered), "")
     known = {
+        "missing-packets": "permille trace with larger buffers: --buffer, or for a shorter time: --for",
         "nothing was mapped": "none of yours, as no program runs there: permille support-bundle, and report it",
         "missing": _BINARY,
         "no-code": _BINARY,

@@ -209,6 +209,7 @@ def _of_thread(
             timeless=timeless,
             threads=task.threads,
             appended=_appended(context, (segment,), packets),
+            missing=_missing((segment,)),
         )
     written.finish(result)
     return {segment.index: dict(result.stats)}
@@ -250,6 +251,7 @@ def _of_cores(
             threads=task.threads,
             # Those of several are decoded together only where none was cut.
             appended=_appended(context, *group[0]) if len(group) == 1 else 0,
+            missing={_core(stream[0]): _missing(stream) for stream, _ in group},
         )
     for (first, tid), result in results.items():
         for core, counters in result.cores.items():
@@ -275,6 +277,11 @@ def _core(segment: Segment) -> int:
 
 def _is_whole(stream: Stream) -> bool:
     return not any(segment.full or segment.lost_bytes or segment.lost_offsets for segment in stream)
+
+
+def _missing(stream: Stream) -> list[int]:
+    """Offsets of the packets in front of which the recorder lost some, in order."""
+    return sorted({offset for segment in stream for offset in segment.lost_offsets})
 
 
 def _turns(context: SessionContext, stream: Stream, packets: mmap.mmap | bytes) -> tuple[list[Turn], list[str]]:

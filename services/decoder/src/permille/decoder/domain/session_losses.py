@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from permille.decoder.domain.core_segments import by_switches
-from permille.decoder.domain.knobs import RECORDER_KNOB, buffer_knob
+from permille.decoder.domain.knobs import buffer_knob
 from permille.decoder.domain.manifest import Manifest, Segment
 from permille.decoder.domain.part_record import LostSegment
 
@@ -23,7 +23,6 @@ def session_losses(
             yield from _full_core(manifest, segment)
         else:
             yield from _full_thread(manifest, segment, unrecorded_bytes)
-        yield from _lost_packets(manifest, segment)
         if segment.index in lost:
             yield _undecoded(manifest, segment, lost[segment.index])
     for note in notes:
@@ -55,19 +54,6 @@ def _full_thread(manifest: Manifest, segment: Segment, unrecorded_bytes: int) ->
             end_ns=manifest.end_ns,
             reason=f"the buffer was full: {segment.lost_blocks:,} blocks were not recorded",
             knob=buffer_knob(_buffers(manifest), _recorded(manifest), unrecorded_bytes),
-        )
-
-
-def _lost_packets(manifest: Manifest, segment: Segment) -> Iterator[dict[str, Any]]:
-    begun_ns = manifest.clock.ns(segment.first_tsc) or manifest.start_ns
-    for offset in segment.lost_offsets:
-        yield _loss(
-            segment.index,
-            offset=segment.stream_begin + offset,
-            start_ns=begun_ns,
-            end_ns=begun_ns,
-            reason="the recorder lost packets here: nobody knows how many",
-            knob=RECORDER_KNOB,
         )
 
 

@@ -1,10 +1,11 @@
 //! Recordings for tests: records of the kernel, laid out as perf_event_open(2) and perf's own documentation say.
 
 use crate::elf::{self, Function};
-use crate::{open, Capture, Options, Threads};
-use pt_flow::{Block, CodeMemory, DisableKind, Flow, Loss, Sink};
+use crate::{open, Capture, Options, Stream, Threads};
+use pt_flow::{Block, CodeMemory, DisableKind, Flow, Loss, Part, Reason, Sink};
 use pt_image::Symbols;
 use pt_packet::{writer::write, Compression, Ip, Packet};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 pub const KERNEL: u64 = 0xffff_ffff_a000_0000;
@@ -124,9 +125,9 @@ impl Drop for Folder {
     }
 }
 
-/// Instructions of each run.
+/// Instructions of each run, and what was lost.
 #[derive(Default)]
-struct Runs(Vec<u32>);
+struct Runs(Vec<u32>, Vec<Loss>);
 
 impl Sink for Runs {
     fn block(&mut self, block: &Block<'_>, _: u64) {
@@ -137,18 +138,30 @@ impl Sink for Runs {
     }
     fn disabled(&mut self, _: DisableKind, _: u64, _: Option<u64>, _: u64) {}
     fn interrupt(&mut self, _: u64, _: u64, _: u64) {}
-    fn loss(&mut self, _: &Loss) {}
+    fn loss(&mut self, loss: &Loss) {
+        self.1.push(*loss);
+    }
     fn overflow(&mut self, _: usize, _: Option<u64>, _: u64) {}
+}
+
+fn decoded(capture: &Capture) -> BTreeMap<u32, Runs> {
+    let memory = capture.memory();
+    let mut sink = Threads::new(&capture.views, |_| Runs::default());
+    for Stream { data, epochs, lost, .. } in &capture.streams {
+        let part = Part { missing: lost, ..Part::default() };
+        Flow::new(&memory).decode_part(data, &capture.config, epochs, &part, &mut sink);
+    }
+    sink.finish()
 }
 
 /// How many instructions ran from each start on, by thread.
 pub fn runs(capture: &Capture) -> Vec<(u32, Vec<u32>)> {
-    let memory = capture.memory();
-    let mut sink = Threads::new(&capture.views, |_| Runs::default());
-    for stream in &capture.streams {
-        Flow::new(&memory).decode(&stream.data, &capture.config, &stream.epochs, &mut sink);
-    }
-    sink.finish().into_iter().map(|(tid, runs)| (tid, runs.0)).filter(|(_, runs)| !runs.is_empty()).collect()
+    decoded(capture).into_iter().map(|(tid, runs)| (tid, runs.0)).filter(|(_, runs)| !runs.is_empty()).collect()
+}
+
+/// Where something was lost, how many bytes, and why.
+pub fn losses(capture: &Capture) -> Vec<(usize, usize, Reason)> {
+    decoded(capture).values().flat_map(|runs| &runs.1).map(|loss| (loss.offset, loss.size, loss.reason)).collect()
 }
 
 pub fn program(folder: &Folder, name: &str, code: &[u8]) {

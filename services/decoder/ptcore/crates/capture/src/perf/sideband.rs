@@ -22,8 +22,11 @@ use crate::vdso;
 use crate::{Bytes, Capture, CaptureError, Conversion, Of, Options, Stream, Switch};
 use std::collections::{BTreeMap, HashMap};
 
-/// PERF_AUX_FLAG_TRUNCATED, _PARTIAL: packets were lost behind.
-const AUX_LOST: u64 = 1 | 4;
+/// PERF_AUX_FLAG_TRUNCATED: packets were lost behind.
+const AUX_TRUNCATED: u64 = 1;
+/// PERF_AUX_FLAG_PARTIAL: at times tracing was not begun, as where KVM had the processor. The packets are whole, and say where tracing
+/// is disabled (arch/x86/events/intel/pt.c of Linux, pt_config_start).
+const AUX_PARTIAL: u64 = 4;
 /// PERF_AUX_FLAG_OVERWRITE: the buffer is written around. The record's offset is a place in the buffer, which other packets
 /// took since, and its size that of the buffer (arch/x86/events/intel/pt.c of Linux, pt_event_stop).
 const AUX_OVERWRITE: u64 = 2;
@@ -45,6 +48,8 @@ struct Sideband<'o> {
     cut: Vec<(SampleId, u64)>,
     /// How often packets were lost in buffers that are written around.
     cut_somewhere: u64,
+    /// Records of the kernel that say that it did not trace all the time.
+    partial: u64,
     lost: u64,
     /// Files that could not be used, with the reason and how often they were mapped.
     missing: BTreeMap<(String, String), u64>,
@@ -132,7 +137,7 @@ pub fn fill(capture: &mut Capture, data: &Bytes, mut records: Records, options: 
     }
     let user_only = attribute.is_some_and(|attribute| attribute.excludes_kernel());
     // It may have been told where a thread was meanwhile.
-    let lost = sideband.lost > 0;
+    let lost = sideband.lost > 0 || sideband.partial > 0;
     sideband.finish(capture, user_only)?;
     if lost || info.is_none_or(|info| info.snapshots || info.switches == Switches::Untold) {
         capture.stays = None;
@@ -189,6 +194,7 @@ impl<'o> Sideband<'o> {
             names: ThreadNames::default(),
             cut: Vec::new(),
             cut_somewhere: 0,
+            partial: 0,
             lost: 0,
             missing: BTreeMap::new(),
             damaged: 0,
@@ -277,7 +283,8 @@ impl<'o> Sideband<'o> {
             Event::Switch { out } => self.running.switched(&id, tsc, out),
             Event::SchedSwitch { leaves, enters } => self.running.sampled(id.cpu, tsc, leaves, enters),
             Event::Aux { offset, size, flags } => {
-                if flags & AUX_LOST != 0 {
+                self.partial += u64::from(flags & AUX_PARTIAL != 0);
+                if flags & AUX_TRUNCATED != 0 {
                     match flags & AUX_OVERWRITE {
                         0 => self.cut.push((id, offset.saturating_add(size))),
                         _ => self.cut_somewhere += 1,
@@ -367,6 +374,10 @@ impl<'o> Sideband<'o> {
         if self.cut_somewhere > 0 {
             let what = "in buffers that are written around: where is not told";
             capture.warnings.push(format!("packets were lost {} times {what}", self.cut_somewhere));
+        }
+        if self.partial > 0 {
+            let what = "in which it did not trace all the time: virtual machines ran, for instance";
+            capture.warnings.push(format!("the kernel tells of {} stretches {what}", self.partial));
         }
         capture.warnings.extend(self.untimed.doubt());
         if self.lost > 0 {

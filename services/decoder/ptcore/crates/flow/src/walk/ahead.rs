@@ -21,7 +21,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
         };
         match self.at_current_ip(event) {
             Event::Target { .. } => Ok(Ahead::Run),
-            Event::End if self.config.stop_at_last_packet => Ok(Ahead::Stopped),
+            Event::End if self.stops_at_last_packet() => Ok(Ahead::Stopped),
             Event::Disable { ip: None } if self.code.block(self.at).has(Mark::Cr3) => Ok(self.disabled_by_cr3()),
             Event::Disable { .. } | Event::End => Ok(Ahead::Run),
             Event::Note => self.note(),

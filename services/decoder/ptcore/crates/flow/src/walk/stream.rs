@@ -7,13 +7,19 @@ use pt_packet::{find_psb, PSB};
 
 impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
     /// To the end, or to where the walk pauses; on from there.
-    pub(super) fn stream(&mut self, data: &[u8]) {
-        self.psb_to_psb(data);
-        if !self.pauses && self.stopped.is_none() {
-            // What was lost may have been in any of those that are left.
-            self.enter_epoch(data.len());
-            self.pauses = false;
+    pub(super) fn stream(&mut self) {
+        loop {
+            self.psb_to_psb(self.events.reader.data());
+            if self.pauses || self.stopped.is_some() {
+                return;
+            }
+            if !self.pass_missing() {
+                break;
+            }
         }
+        // What was lost may have been in any of those that are left.
+        self.enter_epoch(self.events.whole.len());
+        self.pauses = false;
     }
 
     fn psb_to_psb(&mut self, data: &[u8]) {
@@ -53,6 +59,8 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
         let Some(psb) = psb else {
             self.lose(lost);
             self.tell_around(None);
+            // What looked for a way around may have come to another epoch, but nothing goes on there.
+            self.pauses = false;
             return None;
         };
         self.forget();
@@ -97,7 +105,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
     }
 
     pub(super) fn lose(&mut self, lost: Loss) {
-        let end = self.events.bytes().saturating_sub(self.config.appended);
+        let end = self.events.whole.len().saturating_sub(self.config.appended);
         let lost = Loss { size: lost.size.min(end.saturating_sub(lost.offset)), ..lost };
         if lost.reason == Reason::BeforeFirstPsb {
             if lost.size == 0 {

@@ -41,6 +41,8 @@ pub trait Turns {
 /// One of several streams. `epochs`: as [`Flow::decode_as_found`](crate::Flow::decode_as_found) wants them.
 pub struct InTurn<'s, S> {
     pub data: &'s [u8],
+    /// Offsets in front of which packets are missing, in order.
+    pub missing: &'s [usize],
     pub epochs: &'s mut dyn Iterator<Item = (usize, u32)>,
     pub sink: &'s mut S,
 }
@@ -48,7 +50,6 @@ pub struct InTurn<'s, S> {
 /// A walk while others go on, which keep the block that is not kept where it keeps its own.
 struct Paused<'w, 'd, M, S> {
     walk: Walk<'w, 'd, M, S>,
-    data: &'d [u8],
     scratch: (CodeBlock, u8),
 }
 
@@ -61,11 +62,11 @@ pub fn decode_in_turns<M: CodeMemory, S: InTurns>(
     common: &mut S::Common,
     turns: &mut impl Turns,
 ) -> Vec<Statistics> {
-    let part = Part::default();
     let mut codes: Vec<_> = streams.iter().map(|_| CodeCache::default()).collect();
     let mut ended = vec![Statistics::default(); streams.len()];
     let mut paused = Vec::new();
-    for (number, (InTurn { data, epochs, sink }, code)) in streams.into_iter().zip(&mut codes).enumerate() {
+    for (number, (InTurn { data, missing, epochs, sink }, code)) in streams.into_iter().zip(&mut codes).enumerate() {
+        let part = Part { missing, ..Part::default() };
         let mut walk = Walk::new(memory, code, data, config, EpochsAhead::new(epochs), &part, sink);
         walk.in_turns = true;
         // Number 0 may be that of another stream.
@@ -75,15 +76,15 @@ pub fn decode_in_turns<M: CodeMemory, S: InTurns>(
             walk.sink.begins(epoch);
         }
         turns.stands(number, walk.epoch, 0);
-        paused.push(Paused { walk, data, scratch: (unknown(0), 0) });
+        paused.push(Paused { walk, scratch: (unknown(0), 0) });
     }
     while let Some(number) = turns.next() {
-        let Paused { walk, data, scratch } = &mut paused[number];
+        let Paused { walk, scratch } = &mut paused[number];
         swap(walk.code, code);
         walk.sink.exchange(common);
         walk.code.put_scratch(*scratch);
         walk.sink.paths(walk.code.paths.generation);
-        walk.stream(data);
+        walk.stream();
         if walk.pauses {
             *scratch = walk.code.scratch();
             walk.sink.pauses();

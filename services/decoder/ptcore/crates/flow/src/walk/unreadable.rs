@@ -35,7 +35,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
                 self.at = self.code.nowhere(address);
                 Ok(())
             }
-            Some(Event::End) if self.config.stop_at_last_packet => {
+            Some(Event::End) if self.stops_at_last_packet() => {
                 self.at = self.code.nowhere(address);
                 Ok(())
             }

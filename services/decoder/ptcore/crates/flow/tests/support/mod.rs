@@ -250,7 +250,7 @@ pub fn blocks_of_parts(
         parts += 1;
     };
     let take = |_: &mut Flow<&Sections>, sink: &mut Divided| std::mem::take(&mut sink.0);
-    let stream = Stream { data, config, epochs: &[] };
+    let stream = Stream { data, config, epochs: &[], missing: &[] };
     decode_in_parts(memory, stream, Workers { threads, part_bytes }, Divided::default, take, add);
     (told, parts)
 }
