@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import mmap
 import os
+import shutil
 import struct
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,6 +20,7 @@ from permille.controller.domain import image_watch, target_images
 from permille.controller.domain import perf_layout as perf
 from permille.controller.domain.image_events import Forked, ImageEvent, InOrder, Mapped, Named, image_event
 from permille.controller.domain.image_watch import ImageWatch
+from permille.controller.domain.kept_files import KeptFiles
 from permille.controller.domain.mapping import Mapping, parse_maps
 from permille.controller.domain.perf_clock import PerfClock
 from permille.controller.domain.perf_events import IMAGE, SAMPLED, USER_CODE, open_event
@@ -173,7 +177,21 @@ def test_the_threads_of_another_process_with_that_number_are_not_named() -> None
     own = os.getpid()
     images.tell([Forked(1, own, own, ME, ME), Forked(2, own, own, STRANGER, STRANGER)], FOR_EVER)
     images.keep_up(ended=False)
-    assert own not in images.thread_names
+    assert (own, own) not in images.thread_names
+
+
+def test_a_removed_file_that_finds_no_room_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(target_images, "KeptFiles", partial(KeptFiles, 0))
+    program = tmp_path / "program"
+    shutil.copy("/bin/true", program)
+    images = TargetImages([os.getpid()], lambda: 0)
+    with program.open("rb") as opened:
+        code = mmap.PROT_READ | mmap.PROT_EXEC
+        with mmap.mmap(opened.fileno(), 0, flags=mmap.MAP_PRIVATE, prot=code):
+            program.unlink()
+            images.keep_up(ended=True)
+    (note,) = images.notes()
+    assert note.startswith(f"{program}: of files that were removed")
 
 
 def test_a_program_that_maps_without_end_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:

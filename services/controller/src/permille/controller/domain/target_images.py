@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from permille.controller.domain import processes
 from permille.controller.domain.image_events import Forked, ImageEvent, InOrder, Mapped, Named
+from permille.controller.domain.kept_files import KeptFiles
 from permille.controller.domain.process_image import ProcessImage
 from permille.controller.domain.recording import ProcessChanges
 
@@ -32,7 +33,8 @@ class TargetImages:
         self._now = now
         self._missed = ""
         self._events = InOrder()
-        self._images = {pid: ProcessImage(pid, now) for pid in pids}
+        self._files = KeptFiles()
+        self._images = {pid: ProcessImage(pid, now, files=self._files) for pid in pids}
         # When each was known: it had been forked by then.
         self._since = dict.fromkeys(pids, now())
         self._parents: dict[int, int] = {}
@@ -104,7 +106,8 @@ class TargetImages:
                 f"what the target mapped is known up to its change {MOST_CHANGES:,}: what came later may be missing, or"
                 " be told of other code; trace for a shorter time"
             )
-
+        if self._files.note:
+            yield self._files.note
         if pages := sum(image.written_over for image in self._images.values()):
             yield (
                 f"the target wrote over {pages:,} pages of code that it had generated: what ran there between two looks"
@@ -159,7 +162,7 @@ class TargetImages:
     def _image(self, pid: int, since: int) -> ProcessImage:
         self._alive.add(pid)
         self._since.setdefault(pid, since)
-        return self._images.setdefault(pid, ProcessImage(pid, self._now))
+        return self._images.setdefault(pid, ProcessImage(pid, self._now, files=self._files))
 
     def _name_threads(self) -> None:
         """Of those that are still there: what a process that is gone was called has been told."""
