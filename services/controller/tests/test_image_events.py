@@ -141,7 +141,7 @@ def test_a_child_that_is_gone_has_the_names_and_the_root_of_its_parent() -> None
     images = TargetImages([ME], lambda: 0)
     images.tell([Named(1, ME, ME, "server", False), Forked(2, CHILD, CHILD, ME, ME)], FOR_EVER)
     images.tell([Forked(3, ME, ME + 9, ME, ME), Named(4, CHILD, CHILD, "worker", True)], FOR_EVER)
-    assert images.thread_names == {ME: "server", ME + 9: "server", CHILD: "worker"}
+    assert images.thread_names == {(ME, ME): "server", (ME, ME + 9): "server", (CHILD, CHILD): "worker"}
     assert {process.pid: process.roots for process in images.changes()} == {ME: [ME], CHILD: [CHILD, ME]}
     assert images.pids == [ME, CHILD]
 
@@ -165,7 +165,7 @@ def test_a_process_that_has_the_number_of_one_that_ended_is_another_ones() -> No
         ME: ["/0"],
         CHILD: ["/0", "/1"],
     }
-    assert CHILD not in images.thread_names
+    assert (CHILD, CHILD) not in images.thread_names
     # And once more one of the target's.
     images.tell([Forked(8, CHILD, CHILD, ME, ME), Mapped(9, CHILD, code[3])], FOR_EVER)
     (_, child) = images.changes()
@@ -277,7 +277,7 @@ def test_what_is_told_of_a_program_is_what_proc_shows_of_it(watch: ImageWatch, t
     assert len(changes) == 3
     for of_child in changes.values():
         assert str(Path("/bin/true").resolve()) in {change.path for change in of_child}
-    assert images.thread_names[target.pid].startswith("python")
+    assert images.thread_names[target.pid, target.pid].startswith("python")
 
 
 def test_records_that_find_no_room_are_told_of(watch: ImageWatch, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,7 +47,8 @@ class TargetImages:
         self._unread: list[ProcessImage] = []
         self._read_s = 0.0
         self._read_due = 0.0
-        self.thread_names: dict[int, str] = {}
+        # By pid and tid: another process may take the number over.
+        self.thread_names: dict[tuple[int, int], str] = {}
 
     @property
     def pids(self) -> list[int]:
@@ -120,8 +121,8 @@ class TargetImages:
                 if self._changes < MOST_CHANGES:
                     self._changes += self._images[pid].map(mapping, tsc)
             case Forked(tsc, pid, tid, parent_pid, parent_tid) if self._owns(parent_pid):
-                if parent_tid in self.thread_names:
-                    self.thread_names[tid] = self.thread_names[parent_tid]
+                if (parent_pid, parent_tid) in self.thread_names:
+                    self.thread_names[pid, tid] = self.thread_names[parent_pid, parent_tid]
                 if pid != parent_pid and self._changes < MOST_CHANGES:
                     self._strangers.discard(pid)
                     self._parents[pid] = parent_pid
@@ -129,7 +130,7 @@ class TargetImages:
             case Forked(tsc, pid) if tsc > self._since.get(pid, tsc):
                 self._strangers.add(pid)
             case Named(_, pid, tid, name, program) if self._owns(pid):
-                self.thread_names[tid] = name
+                self.thread_names[pid, tid] = name
                 if program:
                     self._images[pid].begin()
 
@@ -168,6 +169,6 @@ class TargetImages:
         """Of those that are still there: what a process that is gone was called has been told."""
         for pid in self._alive - self._strangers:
             names = processes.thread_names(pid)
-            self.thread_names.update(names)
+            self.thread_names.update({(pid, tid): name for tid, name in names.items()})
             if not names:
                 self._alive.remove(pid)

@@ -148,7 +148,7 @@ pub fn runs(capture: &Capture) -> Vec<(u32, Vec<u32>)> {
     for stream in &capture.streams {
         Flow::new(&memory).decode(&stream.data, &capture.config, &stream.epochs, &mut sink);
     }
-    sink.finish().into_iter().map(|(tid, runs)| (tid, runs.0)).filter(|(_, runs)| !runs.is_empty()).collect()
+    sink.finish().into_iter().map(|((_, tid), runs)| (tid, runs.0)).filter(|(_, runs)| !runs.is_empty()).collect()
 }
 
 pub fn program(folder: &Folder, name: &str, code: &[u8]) {

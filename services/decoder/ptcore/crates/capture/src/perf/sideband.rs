@@ -259,14 +259,14 @@ impl<'o> Sideband<'o> {
                 if self.running.knows(id.cpu, (pid, tid)) && exec {
                     self.running.saw(id.cpu, tsc, Sign::Execs((pid, tid)));
                 }
-                self.names.comm(tsc, tid, name);
+                self.names.comm(tsc, (pid, tid), name);
             }
             Event::Fork { pid, parent, tid, parent_tid, inherits } => {
                 if pid != parent && inherits {
                     self.spaces.fork(parent, pid, tsc);
                 }
                 self.running.knows(id.cpu, (pid, tid));
-                self.names.fork(tsc, tid, parent_tid);
+                self.names.fork(tsc, (pid, tid), (parent, parent_tid));
             }
             Event::ItraceStart { pid, tid } => {
                 if self.running.knows(id.cpu, (pid, tid)) {

@@ -291,7 +291,8 @@ fn a_new_thread_has_the_name_of_whoever_made_it_until_it_has_its_own() {
     comm(&mut pipe, 9, "worker", 30);
     pipe.packets(0, 0, &[0; 8]);
     let names: Vec<_> = pipe.open(&folder, Options::default()).names.into_iter().collect();
-    assert_eq!(names, [(7, "server".to_owned()), (8, "server".to_owned()), (9, "worker".to_owned())]);
+    let called = |tid, name: &str| ((7, tid), name.to_owned());
+    assert_eq!(names, [called(7, "server"), called(8, "server"), called(9, "worker")]);
 }
 
 #[test]
@@ -589,6 +590,28 @@ fn a_thread_that_has_ended_leaves_without_a_name() {
 }
 
 #[test]
+fn a_number_that_another_process_takes_over_is_another_thread() {
+    let folder = Folder::new("taken-over");
+    program(&folder, "first", &NOP_RET);
+    program(&folder, "second", &TWO_NOPS_RET);
+    let mut pipe = Pipe::new();
+    pipe.maps((7, 7, 5, 0), USER, 4, 0x1000, "/first");
+    pipe.event(3, 0, &[halves(&[7, 9]), text("worker")].concat(), (7, 9, 6, 0));
+    pipe.enters((7, 9, 50, 0));
+    // EXIT of the worker, and a process that has its number.
+    pipe.event(4, 0, &[halves(&[7, 7, 9, 7]), words(&[150])].concat(), (7, 9, 150, 0));
+    pipe.event(3, 1 << 13, &[halves(&[9, 9]), text("second")].concat(), (9, 9, 160, 0));
+    pipe.maps((9, 9, 165, 0), USER, 4, 0x1000, "/second");
+    pipe.enters((9, 9, 170, 0));
+    pipe.ran(0, &[(100, USER), (200, USER), (300, USER)]);
+    let capture = pipe.open(&folder, Options::default());
+    assert_eq!(runs(&capture), [(9, vec![2]), (9, vec![3, 3])]);
+    assert_eq!([&*capture.names[&(7, 9)], &*capture.names[&(9, 9)]], ["worker", "second"]);
+    let [first, second] = [7, 9].map(|pid| capture.views.iter().find(|view| view.pid == pid).map(|view| view.thread()));
+    assert_ne!(first, second);
+}
+
+#[test]
 fn whoever_arrives_without_a_name_is_the_idle_thread() {
     let folder = Folder::new("unnamed");
     let mut pipe = Pipe::new();
@@ -644,7 +667,7 @@ fn a_child_runs_what_its_parent_mapped_until_it_becomes_another_program() {
     pipe.enters((8, 8, 370, 0));
     pipe.ran(0, &[(100, USER), (200, USER), (300, USER), (400, USER)]);
     let capture = pipe.open(&folder, Options::default());
-    assert_eq!(capture.names[&8], "child");
+    assert_eq!(capture.names[&(8, 8)], "child");
     assert_eq!(runs(&capture), [(8, vec![2, 3, 3, 2])]);
 }
 
