@@ -713,6 +713,55 @@ fn code_of_a_jitdump_whose_clock_is_behind_outlives_the_exec_that_the_program_be
     assert_eq!(runs(&capture), [(7, vec![2, 3])]);
 }
 
+/// A jitdump by a clock beside that of perf, made and with code at these times: one function behind the other.
+fn dump_by_a_clock(made: u64, code: &[u64]) -> Vec<u8> {
+    let mut dump = [halves(&[0x4a69_5444, 1, 40, 62, 0, 7]), words(&[made, 0])].concat();
+    for (number, &tsc) in (0..).zip(code) {
+        let address = USER + 0x100 * number;
+        let head = [halves(&[7, 7]), words(&[address, address, 4, number]), b"made\0".to_vec()].concat();
+        dump.extend([halves(&[0, 16 + head.len() as u32 + 4]), words(&[tsc]), head, NOP_RET.to_vec()].concat());
+    }
+    dump
+}
+
+#[test]
+fn a_child_has_the_code_of_its_parent_also_where_the_clock_of_the_jitdump_is_ahead() {
+    let folder = Folder::new("ahead");
+    // It is ahead by 1000: the second function comes when the child is there.
+    folder.add("jit-7.dump", &dump_by_a_clock(1045, &[1050, 1070]));
+    let mut pipe = Pipe::new();
+    pipe.enters((7, 7, 10, 0));
+    pipe.maps((7, 7, 45, 0), 0x7f00_0000_0000, 0x1000, 0, "/tmp/jit-7.dump");
+    pipe.event(7, 0, &[halves(&[8, 7, 8, 7]), words(&[60])].concat(), (7, 7, 60, 0));
+    pipe.leaves((7, 7, 150, 0));
+    pipe.enters((8, 8, 160, 0));
+    pipe.ran(0, &[(100, USER), (110, USER + 0x100), (200, USER), (300, USER + 0x100)]);
+    let capture = pipe.open(&folder, Options::default());
+    assert_eq!(capture.warnings, Vec::<String>::new());
+    assert_eq!(runs(&capture), [(7, vec![2, 2]), (8, vec![2, 0])]);
+}
+
+#[test]
+fn which_code_a_child_has_of_its_parent_is_a_guess_where_nothing_says_how_far_the_clock_of_the_jitdump_is() {
+    let folder = Folder::new("unplaced");
+    folder.add("jit-7.dump", &dump_by_a_clock(40, &[50, 1070]));
+    let told = |mapped: u64, execs: bool| {
+        let mut pipe = Pipe::new();
+        // What a process had mapped before perf began has no time.
+        pipe.maps((7, 7, mapped, 0), 0x7f00_0000_0000, 0x1000, 0, "/tmp/jit-7.dump");
+        pipe.enters((7, 7, 10, 0));
+        pipe.event(7, 0, &[halves(&[8, 7, 8, 7]), words(&[60])].concat(), (7, 7, 60, 0));
+        if execs {
+            pipe.event(3, 1 << 13, &[halves(&[8, 8]), text("other")].concat(), (8, 8, 61, 0));
+        }
+        pipe.ran(0, &[(100, USER)]);
+        pipe.open(&folder, Options::default()).warnings
+    };
+    let what = "/tmp/jit-7.dump: which of its code process 8 had when process 7 forked is a guess, as ";
+    assert!(matches!(&told(0, false)[..], [one] if one.starts_with(what)), "{:?}", told(0, false));
+    assert_eq!([told(0, true), told(45, false)], [Vec::<String>::new(), Vec::new()]);
+}
+
 #[test]
 fn memory_that_is_made_executable_again_keeps_the_code_that_a_jitdump_told() {
     let folder = Folder::new("protected");
