@@ -102,7 +102,7 @@ def decode_processes(count: int) -> dict[str, int]:
         nonlocal rows
         rows += len(calls["flags"])
 
-    takes = {(0, number + 1): take for number in range(count)}
+    takes = {(0, number + 1, number + 1): take for number in range(count)}
     Path("/proc/self/clear_refs").write_text("5")
     before = peak_bytes()
     decoded = decode_threads([(stream * count, 0, turns, True)], images, PtConfig(6, 94, 3, 0, (0, 0), 0), takes)

@@ -280,9 +280,13 @@ def test_deleting_asks_first_and_deletes_for_good(mesh: Mesh, busy: subprocess.P
 def test_binaries_are_uploaded_once(mesh: Mesh, busy_program: Path, tmp_path: Path) -> None:
     debug = tmp_path / "busy.debug"
     subprocess.run(["objcopy", "--only-keep-debug", busy_program, debug], check=True)
-    first = mesh.json("upload-binary", "/bin/sh", "--debug", debug)
+    first = mesh.json("upload-binary", busy_program, "--debug", debug)
     assert [one["name"].startswith("binaries/") for one in first] == [True, True]
-    assert [one["existed"] for one in mesh.json("upload-binary", "/bin/sh", "--debug", debug)] == [True, True]
+    again = mesh.json("upload-binary", busy_program, "--debug", debug)
+    assert [(one["existed"], one["guessed"]) for one in again] == [(True, False)] * 2
+    # It is none of another program's.
+    of_another = mesh.run("upload-binary", "/bin/sh", "--debug", debug, code=2)
+    assert first[1]["build_id"] in of_another.stderr and "readelf -n" in of_another.stderr
     refused = mesh.run("upload-binary", "/etc/passwd", code=2)
     assert "/etc/passwd" in refused.stderr
     assert mesh.run("upload-binary", tmp_path / "none", code=3)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -73,22 +74,26 @@ def test_code_that_cannot_be_where_it_was_given_is_told_where_none_is_left(tmp_p
 SWITCH_CPU_WIDE, AUXTRACE = 15, 71
 
 
-def with_odd_threads(data: bytearray) -> int:
-    """Gives the thread of every hundredth switch record a number that no thread has; how many there are then."""
+def records_of(data: bytearray) -> Iterator[tuple[int, int]]:
+    """Where the records of a perf.data begin, and of which kind they are."""
     at, size = struct.unpack_from("<QQ", data, 40)
-    end, switches, odd = at + size, 0, 0
+    end = at + size
     while at < end:
         kind, _, length = struct.unpack_from("<IHH", data, at)
-        if kind == SWITCH_CPU_WIDE:
-            switches += 1
-            if switches % 100 == 0:
-                # Behind the head and who comes or leaves: process and thread.
-                struct.pack_into("<I", data, at + 20, 1 << 31 | switches)
-                odd += 1
+        yield at, kind
         at += length
         if kind == AUXTRACE:
             at += struct.unpack_from("<Q", data, at - length + 8)[0]
-    return odd
+
+
+def with_odd_threads(data: bytearray) -> int:
+    """Gives the thread of every hundredth switch record a number that no thread has; how many there are then."""
+    places = [at for at, kind in records_of(data) if kind == SWITCH_CPU_WIDE]
+    odd = range(100, len(places) + 1, 100)
+    for number in odd:
+        # Behind the head and who comes or leaves: process and thread.
+        struct.pack_into("<I", data, places[number - 1] + 20, 1 << 31 | number)
+    return len(odd)
 
 
 def test_an_odd_record_is_told_and_all_else_is_imported(tmp_path: Path) -> None:
@@ -128,3 +133,22 @@ def test_packets_of_a_thread_that_no_system_has_are_imported_as_those_of_another
     assert all(number < 1 << 31 for number in (*pids, *tids))
     (note,) = (note for note in manifest.notes if "a system has" in note)
     assert note.startswith("2 numbers of processes, threads or cores") and str(1 << 31) in note
+
+
+def test_a_number_that_another_process_takes_over_is_a_thread_of_its_own(tmp_path: Path) -> None:
+    data = bytearray(reference("perf/perf.data.intel_pt-4.14").read_bytes())
+    places = [at for at, kind in records_of(data) if kind == SWITCH_CPU_WIDE]
+    pid = tid = 3174
+    # Behind the head and who comes or leaves: process and thread.
+    of_thread = [at for at in places if struct.unpack_from("<II", data, at + 16) == (pid, tid)]
+    for at in of_thread[len(of_thread) // 2 :]:
+        struct.pack_into("<I", data, at + 16, pid + 1)
+    file = tmp_path / "perf.data"
+    file.write_bytes(data)
+    content = session_content(Capture(str(file)), file, tmp_path / "code", lambda *_: None)
+    manifest = read_manifest(json.dumps(content.manifest).encode(), "manifest.json")
+    threads = {(segment.pid, segment.tid) for segment in manifest.segments}
+    assert {(pid, tid), (pid + 1, tid)} <= threads
+    assert threads == {(pid, tid) for segment in manifest.segments for _, pid, tid, *_ in segment.turns}
+    sizes = {(segment.pid, segment.tid): segment.size_bytes for segment in manifest.segments}
+    assert all(sizes[pid_there, tid] for pid_there in (pid, pid + 1))

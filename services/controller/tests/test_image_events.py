@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import mmap
 import os
+import shutil
 import struct
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,6 +20,7 @@ from permille.controller.domain import image_watch, target_images
 from permille.controller.domain import perf_layout as perf
 from permille.controller.domain.image_events import Forked, ImageEvent, InOrder, Mapped, Named, image_event
 from permille.controller.domain.image_watch import ImageWatch
+from permille.controller.domain.kept_files import KeptFiles
 from permille.controller.domain.mapping import Mapping, parse_maps
 from permille.controller.domain.perf_clock import PerfClock
 from permille.controller.domain.perf_events import IMAGE, SAMPLED, USER_CODE, open_event
@@ -137,7 +141,7 @@ def test_a_child_that_is_gone_has_the_names_and_the_root_of_its_parent() -> None
     images = TargetImages([ME], lambda: 0)
     images.tell([Named(1, ME, ME, "server", False), Forked(2, CHILD, CHILD, ME, ME)], FOR_EVER)
     images.tell([Forked(3, ME, ME + 9, ME, ME), Named(4, CHILD, CHILD, "worker", True)], FOR_EVER)
-    assert images.thread_names == {ME: "server", ME + 9: "server", CHILD: "worker"}
+    assert images.thread_names == {(ME, ME): "server", (ME, ME + 9): "server", (CHILD, CHILD): "worker"}
     assert {process.pid: process.roots for process in images.changes()} == {ME: [ME], CHILD: [CHILD, ME]}
     assert images.pids == [ME, CHILD]
 
@@ -161,7 +165,7 @@ def test_a_process_that_has_the_number_of_one_that_ended_is_another_ones() -> No
         ME: ["/0"],
         CHILD: ["/0", "/1"],
     }
-    assert CHILD not in images.thread_names
+    assert (CHILD, CHILD) not in images.thread_names
     # And once more one of the target's.
     images.tell([Forked(8, CHILD, CHILD, ME, ME), Mapped(9, CHILD, code[3])], FOR_EVER)
     (_, child) = images.changes()
@@ -173,7 +177,21 @@ def test_the_threads_of_another_process_with_that_number_are_not_named() -> None
     own = os.getpid()
     images.tell([Forked(1, own, own, ME, ME), Forked(2, own, own, STRANGER, STRANGER)], FOR_EVER)
     images.keep_up(ended=False)
-    assert own not in images.thread_names
+    assert (own, own) not in images.thread_names
+
+
+def test_a_removed_file_that_finds_no_room_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(target_images, "KeptFiles", partial(KeptFiles, 0))
+    program = tmp_path / "program"
+    shutil.copy("/bin/true", program)
+    images = TargetImages([os.getpid()], lambda: 0)
+    with program.open("rb") as opened:
+        code = mmap.PROT_READ | mmap.PROT_EXEC
+        with mmap.mmap(opened.fileno(), 0, flags=mmap.MAP_PRIVATE, prot=code):
+            program.unlink()
+            images.keep_up(ended=True)
+    (note,) = images.notes()
+    assert note.startswith(f"{program}: of files that were removed")
 
 
 def test_a_program_that_maps_without_end_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -259,7 +277,7 @@ def test_what_is_told_of_a_program_is_what_proc_shows_of_it(watch: ImageWatch, t
     assert len(changes) == 3
     for of_child in changes.values():
         assert str(Path("/bin/true").resolve()) in {change.path for change in of_child}
-    assert images.thread_names[target.pid].startswith("python")
+    assert images.thread_names[target.pid, target.pid].startswith("python")
 
 
 def test_records_that_find_no_room_are_told_of(watch: ImageWatch, monkeypatch: pytest.MonkeyPatch) -> None:

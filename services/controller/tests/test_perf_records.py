@@ -427,7 +427,7 @@ def test_records_become_switch_records_names_and_what_is_known_to_be_missing(tmp
         (100, 0, me, me + 1, 1),
         (120, 0, me, me + 1, 0),
     ]
-    assert (own.counts.count, own.counts.dropped, own.thread_names[me + 1]) == (4, 7, "worker")
+    assert (own.counts.count, own.counts.dropped, own.thread_names[me, me + 1]) == (4, 7, "worker")
     assert own.counts.unavailable == "core 0: KVM had the trace unit for a time"
     assert (stream.core, stream.size_bytes, stream.buffer_bytes, stream.full) == (0, PAGE // 2, PAGE, True)
     assert (stream.first_tsc, stream.last_tsc, stream.counters["arrivals"]) == (20, 120, 2)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import mmap
+import os
 import shutil
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from permille.controller.domain.elf_notes import names
+from permille.controller.domain.kept_files import KeptFiles
 from permille.controller.domain.mapping import Mapping, parse_maps
 from permille.controller.domain.process_image import ProcessImage
 
@@ -152,6 +156,31 @@ def test_what_is_mapped_of_a_file_that_is_gone_is_read_as_that_file(tmp_path: Pa
     code = slice(gone.offset, gone.offset + gone.size_bytes)
     assert gone.code[:64] == content[:64]
     assert gone.code[code].rstrip(b"\0") == content[code].rstrip(b"\0")
+
+
+def test_files_without_names_have_so_much_room_in_all_and_what_has_none_is_told(tmp_path: Path) -> None:
+    copies = [tmp_path / name for name in ("one", "other", "same")]
+    for copy in copies:
+        shutil.copy(shutil.which("sleep") or "sleep", copy)
+    with copies[1].open("ab") as file:
+        file.write(copies[0].read_bytes())
+    files = KeptFiles(copies[0].stat().st_size + mmap.PAGESIZE)
+    image, again = (ProcessImage(os.getpid(), lambda: 0, files=files) for _ in range(2))
+    with ExitStack() as stack:
+        for copy in copies:
+            with copy.open("rb") as opened:
+                code = mmap.PROT_READ | mmap.PROT_EXEC
+                stack.enter_context(mmap.mmap(opened.fileno(), 0, flags=mmap.MAP_PRIVATE, prot=code))
+            copy.unlink()
+        for one in (image, again):
+            one.look()
+            one.read_code()
+    for one in (image, again):
+        # What is the same is kept once, also of another process.
+        kept = {change.path: change.code for change in one.changes() if change.path.startswith(str(tmp_path))}
+        assert sorted(kept) == [str(copies[0]), str(copies[2])]
+        assert kept[str(copies[0])] is kept[str(copies[2])]
+    assert files.note.startswith(f"{copies[1]}: of files that were removed or replaced up to ")
 
 
 COPIES = """if True:

@@ -309,3 +309,25 @@ async def test_a_loss_is_in_the_segment_of_its_core(
     assert (loss["stream_offset"], loss["size_bytes"]) == (at, len(data) - at)
     assert [row["lost_bytes"] for row in segments.values() if row["core"] == 0] == [0, 0]
     assert segments[loss["segment"]]["lost_bytes"] == told.lost_bytes == loss["size_bytes"]
+
+
+async def test_a_number_that_another_process_takes_over_is_a_thread_of_its_own(
+    store: ObjectStore, pool: SegmentPool[PartTask, bytes], tmp_path: Path
+) -> None:
+    """The same code ran, in another process that has the number from there on where the thread changes cores."""
+    switches = bytearray((GOLDEN / "raw" / SESSION / "switches.bin").read_bytes())
+    for at in range(0, len(switches), RECORD):
+        tsc, core = int.from_bytes(switches[at : at + 8], "little"), switches[at + 8]
+        if core == 1 and tsc >= CHANGED_TSC:
+            switches[at + 12 : at + 16] = (92).to_bytes(4, "little")
+    maps = json.loads((GOLDEN / "raw" / SESSION / "maps.json").read_bytes())
+    (process,) = maps["processes"]
+    maps["processes"].append(process | {"pid": 92})
+    await stored(store, switches=bytes(switches), maps=json.dumps(maps).encode())
+    told = await decoded(store, pool, tmp_path)
+    assert (told.instructions, told.lost_bytes) == (INSTRUCTIONS, 0)
+    of_threads = {(91, 91, 0): 581, (91, 92, 0): 279, (92, 92, 1): 248}
+    segments = await rows(store, "segments")
+    assert {(row["pid"], row["tid"], row["core"]): row["instructions"] for row in segments} == of_threads
+    calls = await rows(store, "calls")
+    assert {(row["pid"], row["tid"], row["core"]) for row in calls} == set(of_threads)

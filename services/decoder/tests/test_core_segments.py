@@ -95,6 +95,19 @@ def test_no_thread_ends_before_it_begins_where_a_snapshot_has_lost_its_beginning
     assert (stayed.tid, stayed.first_tsc, stayed.last_tsc) == (81, 15, 90)
 
 
+def test_a_number_that_another_process_takes_over_is_a_thread_of_its_own() -> None:
+    told = manifest(core(0, 2)).model_copy(
+        update={"threads": (ThreadName(pid=7, tid=71, name="worker"), ThreadName(pid=71, tid=71, name="server"))}
+    )
+    found = divided(told, switches((20, 2, 7, 71, IN), (30, 2, 7, 71, OUT), (40, 2, 71, 71, IN))).segments
+    assert [(s.pid, s.tid, s.thread_name, s.first_tsc, s.last_tsc) for s in found] == [
+        (7, 71, "worker", 20, 30),
+        (71, 71, "server", 40, 90),
+    ]
+    turns = [(0, 7, 71, 0, 0, 0), (100, 71, 71, 0, 0, 1)]
+    assert bytes_by_thread(turns, 1000) == {(7, 71): 100, (71, 71): 900}
+
+
 def test_a_core_without_records_is_nobodys() -> None:
     (found,) = divided(manifest(core(0, 2)), b"").segments
     assert unattributed(found)
@@ -116,7 +129,7 @@ def test_imported_cores_are_divided_already_also_those_parts_that_have_no_turns_
 
 def test_the_bytes_of_a_stream_are_those_of_its_turns() -> None:
     turns = [(0, 7, 71, 0, 0, 0), (100, 8, 81, 0, 0, 0), (150, 7, 71, 1, 0, 0)]
-    assert bytes_by_thread(turns, 1000) == {71: 950, 81: 50}
+    assert bytes_by_thread(turns, 1000) == {(7, 71): 950, (8, 81): 50}
 
 
 def test_cores_are_decoded_together_when_one_worker_can_and_all_that_they_told_is_there() -> None:

@@ -498,7 +498,7 @@ async def test_a_stream_that_is_alone_is_shared_by_threads(
     assert memory[2] > 2 * memory[1] > memory[0]
     # So it is when it is the stream of a core on which nobody else ran.
     core, images = (stream, 0, [(0, 7, 70, 1, 0, 0)], True), context.images([7])
-    one, three = (decode_threads([core], images, context.config, threads=threads)[0, 70] for threads in calls)
+    one, three = (decode_threads([core], images, context.config, threads=threads)[0, 7, 70] for threads in calls)
     assert one.stats == three.stats == one.cores[0] == three.cores[0]
     assert one.stats["calls"] == calls[1]
     assert told_of(one) == told_of(three)

@@ -276,11 +276,11 @@ async def test_a_core_is_divided_by_its_turns(
     turns = [(0, 7, 70, 1, 0, 0), (len(run), 7, 71, 1, 0, 0), (2 * len(run), 7, 70, 1, 0, 0)]
     alone = decode(run, context.image(7), context.config, [(0, 1)])
     taken: dict[int, list[Any]] = {70: [], 71: []}
-    takes = {(4, tid): lambda *columns, tid=tid: taken[tid].append(columns) for tid in taken}
+    takes = {(4, 7, tid): lambda *columns, tid=tid: taken[tid].append(columns) for tid in taken}
     images, config = context.images([7]), context.config
     told = decode_threads([(core, 4, turns, True)], images, config, takes)
-    assert set(told) == {(4, 70), (4, 71)}
-    threads = {tid: decoded for (_, tid), decoded in told.items()}
+    assert set(told) == {(4, 7, 70), (4, 7, 71)}
+    threads = {tid: decoded for (_, _, tid), decoded in told.items()}
     assert all(decoded.cores[4] | {"calls": decoded.stats["calls"]} == decoded.stats for decoded in threads.values())
     for tid, batches in taken.items():
         assert sum(len(calls["call"]) for calls, _, _ in batches) == threads[tid].stats["calls"]
@@ -293,10 +293,10 @@ async def test_a_core_is_divided_by_its_turns(
         own: Any = threads[tid].functions()["self_instructions"]
         assert sum(memoryview(own)) == threads[tid].stats["instructions"]
     with pytest.raises(ZeroDivisionError):
-        decode_threads([(core, 4, turns, True)], images, config, {(4, 71): lambda *_: 1 // 0})
+        decode_threads([(core, 4, turns, True)], images, config, {(4, 7, 71): lambda *_: 1 // 0})
     # Nobody knows who ran.
     nobody = decode_threads([(core, 4, [], True)], images, config)
-    assert {thread: decoded.stats["instructions"] for thread, decoded in nobody.items()} == {(4, 0): 0}
+    assert {thread: decoded.stats["instructions"] for thread, decoded in nobody.items()} == {(4, 0, 0): 0}
     with pytest.raises(ValueError, match="no image of process 8"):
         decode_threads([(core, 4, [(0, 8, 80, 0, 0, 0)], True)], images, config)
 
@@ -328,12 +328,12 @@ async def test_threads_that_share_the_work_tell_the_same_of_threads_that_change_
         def take(tid: int, columns: Any) -> None:
             calls[tid] += zip(*(memoryview(columns[name]).tolist() for name in columns), strict=True)
 
-        takes = {(core, tid): lambda columns, *_, tid=tid: take(tid, columns) for core in range(3) for tid in calls}
+        takes = {(core, 7, tid): lambda columns, *_, tid=tid: take(tid, columns) for core in range(3) for tid in calls}
         found = decode_threads(cores, images, config, takes, switches=switches, threads=threads)
-        assert set(found) == {(0, 70), (1, 71), (2, 72)}
+        assert set(found) == {(0, 7, 70), (1, 7, 71), (2, 7, 72)}
         return {
             tid: (calls[tid], decoded.stats, decoded.cores, *map(plain, totals(decoded)))
-            for (_, tid), decoded in found.items()
+            for (_, _, tid), decoded in found.items()
         }
 
     def totals(decoded: Any) -> tuple[Any, ...]:
@@ -348,7 +348,7 @@ async def test_threads_that_share_the_work_tell_the_same_of_threads_that_change_
     assert all(set(on_cores) == {0, 1, 2} for _, _, on_cores, *_ in one.values())
     assert [told(2), told(3), told(9)] == [one] * 3
     with pytest.raises(ZeroDivisionError):
-        decode_threads(cores, images, config, {(1, 71): lambda *_: 1 // 0}, switches=switches, threads=3)
+        decode_threads(cores, images, config, {(1, 7, 71): lambda *_: 1 // 0}, switches=switches, threads=3)
     with pytest.raises(ValueError, match="core 0 is given twice"):
         decode_threads([*cores, cores[0]], images, config)
     assert decode_threads([], images, config) == {}
@@ -369,9 +369,36 @@ def test_all_threads_share_the_kernels_half() -> None:
     turns = [(0, 7, 70, 0, 0, 0), (len(both), 8, 80, 0, 0, 0)]
     threads = decode_threads([(both * 2, 0, turns, True)], images, PtConfig(6, 94, 3, 0, (0, 0), 0))
     # What is mapped for one process alone is not there for the other; the kernel is.
-    assert threads[0, 70].stats["conditional_branches"] == 2
-    assert threads[0, 80].stats["conditional_branches"] == 1
-    assert threads[0, 80].stats["lost_bytes"] > 0
+    assert threads[0, 7, 70].stats["conditional_branches"] == 2
+    assert threads[0, 8, 80].stats["conditional_branches"] == 1
+    assert threads[0, 8, 80].stats["lost_bytes"] > 0
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_a_number_that_another_process_takes_over_is_another_thread(together: bool) -> None:
+    start = 0x401000
+    images = {7: Image(), 70: Image()}
+    images[7].code(0, start, bytes.fromhex("7500 90 c3"))  # jne to the next instruction, nop, ret
+    images[70].code(0, start, bytes.fromhex("7500 90 90 c3"))
+    psb = bytes.fromhex("0282") * 8 + bytes.fromhex("9901 0223")
+    enabled, disabled = b"\xd1" + start.to_bytes(8, "little"), b"\x2d" + (0x1234).to_bytes(2, "little") + b"\x01"
+    run = psb + enabled + bytes([0b100]) + disabled
+    turns = [(0, 7, 70, 0, 0, 0), (len(run), 70, 70, 0, 0, 1)]
+    cores = [(run * 2, 0, turns, True)]
+    if together:
+        cores.append((run, 1, [(0, 7, 71, 0, 0, 0)], True))
+    records = [(1, 0, 7, 70, 1), (1, 1, 7, 71, 1), (5, 0, 7, 70, 0), (6, 0, 70, 70, 1)]
+    switches = b"".join(struct.pack("<QIIII", *record) for record in records)
+    rows = {(0, pid, 70): 0 for pid in images}
+
+    def take(thread: tuple[int, int, int], calls: Any) -> None:
+        rows[thread] += len(calls["call"])
+
+    takes = {thread: lambda calls, *_, thread=thread: take(thread, calls) for thread in rows}
+    told = decode_threads(cores, images, PtConfig(6, 94, 3, 0, (0, 0), 0), takes, switches=switches, threads=2)
+    assert [told[thread].stats["instructions"] for thread in rows] == [3, 4]
+    assert [told[thread].stats["psb"] for thread in rows] == [1, 1]
+    assert list(rows.values()) == [1, 1]
 
 
 @pytest.mark.parametrize(("stays", "truncated"), [((0, 0), [0, 3]), ((0, 2), [1, 2, 3, 3])])
@@ -387,7 +414,7 @@ def test_calls_end_where_a_thread_has_come_from_another_core(stays: tuple[int, i
     stream = first + at(0xD1, start + 0x12) + at(0xCD, start + 5) + at(0xDD, start + 6) + at(0xC1, 0)
     turns = [(0, 7, 70, 0, 0, stays[0]), (len(first), 7, 70, 0, 0, stays[1])]
     flags: list[int] = []
-    takes = {(0, 70): lambda calls, *_: flags.extend(memoryview(calls["flags"]))}
+    takes = {(0, 7, 70): lambda calls, *_: flags.extend(memoryview(calls["flags"]))}
     decode_threads([(stream, 0, turns, True)], {7: image}, PtConfig(6, 94, 3, 0, (0, 0), 0), takes)
     # 1: began before; 2: not over.
     assert sorted(flag & 3 for flag in flags) == truncated

@@ -36,4 +36,4 @@ def test_each_psb_is_counted_once_also_in_what_is_damaged(program: Program, dama
     turns = [(0, 7, 70, 0, 0, 0), (len(run), 7, 71, 0, 0, 0)]
     divided = decode_threads([(stream, 4, turns, True)], {7: image}, CONFIG)
     assert decode(stream, image, CONFIG, [(0, 0)]).stats["psb"] == alone.stats["psb"] == 3 + more
-    assert {tid: told.stats["psb"] for (_, tid), told in divided.items()} == {70: 1, 71: 2 + more}
+    assert {tid: told.stats["psb"] for (_, _, tid), told in divided.items()} == {70: 1, 71: 2 + more}

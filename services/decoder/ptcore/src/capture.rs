@@ -346,7 +346,7 @@ fn stream(capture: &pt_capture::Capture, index: usize) -> Stream {
             Some(core)
         }
     };
-    let named = |(pid, tid)| (pid, tid, capture.names.get(&tid).cloned().unwrap_or_default());
+    let named = |(pid, tid)| (pid, tid, capture.names.get(&(pid, tid)).cloned().unwrap_or_default());
     Stream {
         index,
         name: stream.name.clone(),

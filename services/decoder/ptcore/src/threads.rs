@@ -57,14 +57,14 @@ pub fn decode_threads(
     cores: Vec<Given>,
     images: HashMap<u32, Py<Image>>,
     config: &PtConfig,
-    takes: Option<HashMap<(u32, u32), Py<PyAny>>>,
+    takes: Option<HashMap<Ran, Py<PyAny>>>,
     switches: Option<PyBuffer<u8>>,
     inlined: bool,
     timeless: bool,
     threads: usize,
     appended: usize,
     missing: Option<HashMap<u32, Vec<usize>>>,
-) -> PyResult<BTreeMap<(u32, u32), Decoded>> {
+) -> PyResult<BTreeMap<Ran, Decoded>> {
     let (pids, images): (Vec<_>, Vec<_>) = images.into_iter().unzip();
     let image_of: HashMap<_, _> = pids.iter().enumerate().map(|(number, &pid)| (pid, number)).collect();
     let mut views = Views::default();
@@ -94,9 +94,9 @@ pub fn decode_threads(
             let images: Vec<&pt_image::Image> = shared.iter().map(|image| &*image.0).collect();
             let memory = Memory::of(&images, &views, image_of.get(&KERNEL).copied());
             let mut takes = takes.unwrap_or_default();
-            let traced = views.iter().map(|view| view.tid).collect::<HashSet<_>>().len();
+            let traced = views.iter().map(|view| (view.pid, view.tid)).collect::<HashSet<_>>().len();
             let calls = |view: &View, core: u32| {
-                Calls::handing_out(memory, Delivery::of_many(memory, takes.remove(&(core, view.tid)), traced))
+                Calls::handing_out(memory, Delivery::of_many(memory, takes.remove(&(core, view.pid, view.tid)), traced))
             };
             let config = &Config { appended, thread_switch: memory.thread_switch(), ..config.0 };
             let work = Work { memory, streams: &streams, views: &views, config, timeless, inlined };
@@ -131,11 +131,18 @@ struct Work<'w, C> {
     inlined: bool,
 }
 
-/// A thread by the core where it first ran and its tid, and what it did in all and on each core.
-type Told = ((u32, u32), Outcome, BTreeMap<u32, Statistics>);
+/// A thread by the core where it first ran, its process and its tid.
+type Ran = (u32, u32, u32);
+
+/// What a thread did in all and on each core.
+type Told = (Ran, Outcome, BTreeMap<u32, Statistics>);
+
+fn who(view: &View) -> (u32, u32, u32) {
+    (view.pid, view.tid, view.stay)
+}
 
 fn has_one_stay(views: &[View]) -> bool {
-    views.first().is_some_and(|first| views.iter().all(|view| (view.tid, view.stay) == (first.tid, first.stay)))
+    views.first().is_some_and(|first| views.iter().all(|view| who(view) == who(first)))
 }
 
 impl<C: CodeMemory + Code + Symbols + Copy + Send + Sync> Work<'_, C> {
@@ -151,7 +158,7 @@ impl<C: CodeMemory + Code + Symbols + Copy + Send + Sync> Work<'_, C> {
         calls.on_core(stream.core);
         let counts = by_threads(&self.memory, &mut flow, &mut calls, &mut helpers, self.packets(stream), threads);
         let outcome = Outcome::of(&self.memory, &mut flow, &mut calls, &mut helpers, counts, self.inlined);
-        vec![((stream.core, view.tid), outcome, BTreeMap::from([(stream.core, counts)]))]
+        vec![((stream.core, view.pid, view.tid), outcome, BTreeMap::from([(stream.core, counts)]))]
     }
 
     /// Several threads ran on it.
@@ -161,9 +168,9 @@ impl<C: CodeMemory + Code + Symbols + Copy + Send + Sync> Work<'_, C> {
         let mut threads = Threads::of_core(self.views, stream.core, make).switching_at(self.config.thread_switch);
         by_one(&mut flow, self.packets(stream), &mut threads);
         let mut psbs = self.psbs();
-        let told = |(tid, sink): (u32, Counted<_>)| {
+        let told = |((pid, tid), sink): ((u32, u32), Counted<_>)| {
             let (mut calls, counts) = sink.finish();
-            let thread = (stream.core, tid);
+            let thread = (stream.core, pid, tid);
             let mut counts = sum(counts.values());
             counts.psb = psbs.remove(&thread).unwrap_or(0);
             let outcome = Outcome::of(&self.memory, &mut flow, &mut calls, &mut [], counts, self.inlined);
@@ -187,36 +194,38 @@ impl<C: CodeMemory + Code + Symbols + Copy + Send + Sync> Work<'_, C> {
         let mut flows: Vec<_> = (0..flows).map(|_| Flow::new(self.memory)).collect();
         let mut first_on = HashMap::new();
         let make = |view: &View, core: u32| {
-            first_on.entry(view.tid).or_insert(core);
+            first_on.entry((view.pid, view.tid)).or_insert(core);
             Counted::new(calls(view, core), self.timeless)
         };
         let found = decode_side_by_side(&mut flows, self.config, self.streams, self.views, stays, make);
         let mut psbs = self.psbs();
-        let told = |((tid, core), Travelled { sink, learned }): (_, Travelled<Counted<_>>)| {
+        let told = |((pid, tid, core), Travelled { sink, learned }): (_, Travelled<Counted<_>>)| {
             let (mut calls, mut counts) = sink.finish();
             for (&core, counts) in &mut counts {
-                counts.psb = psbs.remove(&(core, tid)).unwrap_or(0);
+                counts.psb = psbs.remove(&(core, pid, tid)).unwrap_or(0);
             }
             let sum = sum(counts.values());
             let outcome = Outcome::of_flows(&self.memory, &mut flows, learned, &mut calls, sum, self.inlined);
-            ((if tid == 0 { core } else { first_on[&tid] }, tid), outcome, counts)
+            let first = if tid == 0 { core } else { first_on[&(pid, tid)] };
+            ((first, pid, tid), outcome, counts)
         };
         found.into_iter().map(told).collect()
     }
 
     fn has_long_stays(&self) -> bool {
-        let stays: HashSet<_> = self.views.iter().map(|view| (view.tid, view.stay)).collect();
+        let stays: HashSet<_> = self.views.iter().map(who).collect();
         self.streams.iter().map(|stream| stream.data.len()).sum::<usize>() >= stays.len() * LEAST_BYTES_A_STAY
     }
 
-    /// How many PSBs stand in what each thread ran, by core and tid.
-    fn psbs(&self) -> HashMap<(u32, u32), u64> {
+    /// How many PSBs stand in what each thread ran, by core.
+    fn psbs(&self) -> HashMap<Ran, u64> {
         let mut found = HashMap::new();
         for CoreStream { core, data, epochs, .. } in self.streams {
             for offset in psbs(data, 0) {
                 let turn = epochs.partition_point(|&(from, _)| from <= offset).saturating_sub(1);
                 if let Some(&(_, view)) = epochs.get(turn) {
-                    *found.entry((*core, self.views[view as usize].tid)).or_default() += 1;
+                    let View { pid, tid, .. } = self.views[view as usize];
+                    *found.entry((*core, pid, tid)).or_default() += 1;
                 }
             }
         }

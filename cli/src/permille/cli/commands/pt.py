@@ -260,7 +260,7 @@ def _counted(capture: Capture, stream: Stream, *, flow: bool) -> dict[str, Any]:
     told = capture.stat(stream.index, flow=flow)
     by_thread = told["flow"].pop("instructions_by_thread") if flow else {}
     threads = [
-        {"pid": pid, "tid": tid, "name": name, "instructions": by_thread.get(tid, 0) if flow else None}
+        {"pid": pid, "tid": tid, "name": name, "instructions": by_thread.get((pid, tid), 0) if flow else None}
         for pid, tid, name in stream.threads
     ]
     return {

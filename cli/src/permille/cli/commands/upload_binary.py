@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -36,8 +36,9 @@ def upload_binary(
 ) -> None:
     """Give the decoder binaries and debug files that it could not get by itself.
 
-    They are kept by build id and used by every later decode. Debug files are those of Debian's -dbgsym packages
-    (below /usr/lib/debug/.build-id) or what `objcopy --only-keep-debug` writes.
+    They are kept by build id and used by every later decode. A debug file has to be that of one of the binaries: by
+    its build id, or where there is none by the checksum that the binary has of it (.gnu_debuglink). Debug files are
+    those of Debian's -dbgsym packages (below /usr/lib/debug/.build-id) or what `objcopy --only-keep-debug` writes.
 
     [bold]Example[/bold]: permille upload-binary ./server --debug ./server.debug
     """
@@ -54,6 +55,7 @@ def upload_binary(
                     "build_id": answered.build_id,
                     "size_bytes": answered.size_bytes,
                     "existed": answered.existed,
+                    "guessed": answered.guessed,
                 }
                 for file, answered in stored
             ]
@@ -61,26 +63,32 @@ def upload_binary(
         return
     for file, answered in stored:
         known = "was there already" if answered.existed else size(answered.size_bytes)
-        invocation.console.print(f"{file} -> {answered.name} ({known})", markup=False, soft_wrap=True)
+        guess = ": that it belongs there is a guess, as no build id or checksum says it" if answered.guessed else ""
+        invocation.console.print(f"{file} -> {answered.name} ({known}){guess}", markup=False, soft_wrap=True)
 
 
 async def _upload_all(
     client: MeshClient, wanted: list[tuple[Path, bool]]
 ) -> list[tuple[Path, decoder_pb2.UploadBinaryResponse]]:
     decoder = await client.decoder()
-    stored = []
+    stored: list[tuple[Path, decoder_pb2.UploadBinaryResponse]] = []
+    binaries: list[str] = []
     for file, debug in wanted:
         try:
-            stored.append((file, await answer(decoder.UploadBinary(_pieces(file, debug)))))
+            answered = await answer(decoder.UploadBinary(_pieces(file, debug, binaries)))
         except PermilleError as error:
             error.message = f"{file}: {error.message}"
             raise
+        stored.append((file, answered))
+        if not debug:
+            binaries.append(answered.name)
     return stored
 
 
-async def _pieces(file: Path, debug: bool) -> AsyncIterator[decoder_pb2.UploadBinaryRequest]:
+async def _pieces(file: Path, debug: bool, binaries: Sequence[str]) -> AsyncIterator[decoder_pb2.UploadBinaryRequest]:
     with await asyncio.to_thread(file.open, "rb") as opened:
-        yield decoder_pb2.UploadBinaryRequest(data=await asyncio.to_thread(opened.read, _PIECE_BYTES), debug=debug)
+        data = await asyncio.to_thread(opened.read, _PIECE_BYTES)
+        yield decoder_pb2.UploadBinaryRequest(data=data, debug=debug, of=binaries if debug else ())
         while piece := await asyncio.to_thread(opened.read, _PIECE_BYTES):
             yield decoder_pb2.UploadBinaryRequest(data=piece)
 

@@ -196,27 +196,26 @@ def _lone_thread(stream: Stream, piece: Piece, renumbering: Renumbering) -> list
 
 def _threads(stream: Stream, piece: Piece, renumbering: Renumbering) -> list[dict[str, Any]]:
     """One segment for each thread of the piece; the first says who ran when."""
-    names = {tid: name for _, tid, name in stream.threads}
+    names = {(pid, tid): name for pid, tid, name in stream.threads}
     size = piece.next - piece.begin
     ends = [turn[0] for turn in piece.turns[1:]] + [size]
-    pids: dict[int, int] = {}
-    sizes: Counter[int] = Counter()
-    lost: dict[int, list[int]] = {}
+    sizes: Counter[tuple[int, int]] = Counter()
+    lost: dict[tuple[int, int], list[int]] = {}
     for (offset, pid, tid, *_), end in zip(piece.turns, ends, strict=True):
-        pids[tid] = pids.get(tid) or pid
-        sizes[tid] += end - offset
-        lost.setdefault(tid, []).extend(at for at in piece.lost if offset <= at < end or at == end == size)
+        sizes[pid, tid] += end - offset
+        here = (at for at in piece.lost if offset <= at < end or at == end == size)
+        lost.setdefault((pid, tid), []).extend(here)
     segments: list[dict[str, Any]] = [
         {
             "kind": "core",
             "pid": renumbering(pid),
             "tid": renumbering(tid),
-            "thread_name": names.get(tid) or ("" if tid else "idle, or unknown"),
-            "size_bytes": sizes[tid],
-            "lost_offsets": lost[tid],
+            "thread_name": names.get((pid, tid)) or ("" if tid else "idle, or unknown"),
+            "size_bytes": sizes[pid, tid],
+            "lost_offsets": lost[pid, tid],
             "turns": [],
         }
-        for tid, pid in pids.items()
+        for pid, tid in sizes
     ]
     segments[0]["turns"] = [(at, renumbering(pid), renumbering(tid), *rest) for at, pid, tid, *rest in piece.turns]
     return segments
@@ -283,7 +282,7 @@ def _packet_options(capture: Capture) -> dict[str, Any]:
 
 def _target_name(streams: list[Stream], segments: list[dict[str, Any]]) -> str:
     """The name of the process with the most packets, as its first thread bears it."""
-    names = {tid: name for stream in streams for _, tid, name in stream.threads if name}
+    names = {pid: name for stream in streams for pid, tid, name in stream.threads if name and pid == tid}
     sizes: Counter[int] = Counter()
     for segment in segments:
         if segment["pid"] in names:

@@ -34,7 +34,9 @@ pub fn list_flow(
         Some(tid) => {
             let mut wanted = Some(sink);
             let make = |view: &pt_capture::View| Only(if view.tid == tid { wanted.take() } else { None });
-            let mut threads = Threads::new(&capture.views, make).switching_at(capture.config.thread_switch);
+            // Of all threads that had the number, one behind the other.
+            let views: Vec<_> = capture.views.iter().map(|&view| pt_capture::View { pid: 0, ..view }).collect();
+            let mut threads = Threads::new(&views, make).switching_at(capture.config.thread_switch);
             let warnings = capture.decode(number, &mut flow, &mut threads, stop);
             threads.finish();
             warnings
@@ -121,14 +123,16 @@ fn follow<'c, O: Output>(
             let thread = thread_of(capture, streams, view, core);
             let is_wanted = wanted.is_none_or(|tid| tid == view.tid);
             let calls = is_wanted.then(|| Calls::handing_out(memory, output(&thread)));
-            known.push(((view.tid, core), thread));
+            known.push(((view.pid, view.tid, core), thread));
             Only(calls)
         },
         stop,
     );
     let sinks: Vec<_> = sinks.finish().collect();
-    let threads = sinks.into_iter().filter_map(|((tid, core), Only(calls))| {
-        let place = known.iter().position(|((of, on), _)| *of == tid && (tid != 0 || *on == core))?;
+    let threads = sinks.into_iter().filter_map(|((pid, tid, core), Only(calls))| {
+        let is_it =
+            |&(of_process, of, on): &(u32, u32, u32)| (of_process, of) == (pid, tid) && (tid != 0 || on == core);
+        let place = known.iter().position(|(one, _)| is_it(one))?;
         Some((known.swap_remove(place).1, calls?))
     });
     Followed { flow, threads: threads.collect(), warnings }
@@ -142,7 +146,8 @@ fn thread_of(capture: &pt_capture::Capture, streams: &[usize], view: &View, core
         stream.map(|stream| stream.name.clone())
     };
     let stays = capture.stays.as_ref().map_or(&[][..], |stays| stays.of_thread(tid));
-    let mut names: Vec<_> = stays.iter().filter_map(|stay| Some((stay.since, name(stay.core)?))).collect();
+    let stays = stays.iter().filter(|stay| stay.pid == pid);
+    let mut names: Vec<_> = stays.filter_map(|stay| Some((stay.since, name(stay.core)?))).collect();
     if names.is_empty() {
         names.extend(name(core).map(|name| (0, name)));
     }

@@ -22,8 +22,8 @@ struct FlowStat {
     errors: Vec<(u64, u64, u64, String)>,
     last_tsc: u64,
     accesses: Accesses<()>,
-    /// Instructions of every thread.
-    threads: BTreeMap<u32, u64>,
+    /// Instructions of every thread, by process and tid.
+    threads: BTreeMap<(u32, u32), u64>,
 }
 
 /// `workers`: who shares the work.
@@ -79,7 +79,7 @@ fn count_flow(
 }
 
 impl FlowStat {
-    fn of<M: CodeMemory>(flow: &mut Flow<M>, mut threads: BTreeMap<u32, Branches<'_>>) -> FlowStat {
+    fn of<M: CodeMemory>(flow: &mut Flow<M>, mut threads: BTreeMap<(u32, u32), Branches<'_>>) -> FlowStat {
         let ran: Vec<_> = threads.values_mut().flat_map(|thread| thread.ran.take()).collect();
         let accesses = accesses(flow, ran.iter().map(|block| (block, ())));
         let sum = |one: fn(&Branches<'_>) -> u64| threads.values().map(one).sum::<u64>();
@@ -110,7 +110,7 @@ impl FlowStat {
             errors,
             accesses,
             last_tsc: threads.values().map(|thread| thread.last_tsc).max().unwrap_or(0),
-            threads: threads.iter().map(|(&tid, thread)| (tid, thread.instructions)).collect(),
+            threads: threads.iter().map(|(&thread, told)| (thread, told.instructions)).collect(),
         }
     }
 
@@ -126,8 +126,8 @@ impl FlowStat {
         self.errors.extend(part.errors.into_iter().take(room));
         self.last_tsc = self.last_tsc.max(part.last_tsc);
         add(&mut self.accesses, part.accesses);
-        for (tid, instructions) in part.threads {
-            *self.threads.entry(tid).or_default() += instructions;
+        for (thread, instructions) in part.threads {
+            *self.threads.entry(thread).or_default() += instructions;
         }
     }
 }

@@ -50,7 +50,7 @@ class SwitchesOfSession:
 
     records: Iterable[bytes]
     counts: SwitchCounts
-    thread_names: Mapping[int, str] = field(default_factory=dict)
+    thread_names: Mapping[tuple[int, int], str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
 
@@ -148,7 +148,7 @@ def spool(
         "segments": [segment(session, index, *stream) for index, stream in enumerate(streams)],
         "switches": write_switches(folder, session, switches),
         "notes": [*switches.notes, *jit.notes],
-        "threads": [{"tid": tid, "name": name} for tid, name in switches.thread_names.items()],
+        "threads": [{"pid": pid, "tid": tid, "name": name} for (pid, tid), name in switches.thread_names.items()],
         "maps": maps,
         "code": code,
         "jit": [jit_entry(session, file) for file in jit.files],

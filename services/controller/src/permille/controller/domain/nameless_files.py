@@ -9,13 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from permille.controller.domain import elf_notes
+from permille.controller.domain.kept_files import KeptFiles
 from permille.controller.domain.mapping import DELETED, Mapping, constant, parsed
 from permille.controller.domain.process_memory import file_without_name
 from permille.controller.domain.recording import ImageChange
 
 PROC = Path("/proc")
-# Of one process: a program may map as many as it likes.
-MOST_BYTES = 256 << 20
 
 
 class NamelessFiles:
@@ -45,13 +44,10 @@ class NamelessFiles:
 
     def _read(self, memory: int, mappings: Sequence[Mapping]) -> None:
         nameless = {(one.path, one.inode): one for one in mappings if one.path.endswith(DELETED) and one.of_file}
-        left = MOST_BYTES
+        files = KeptFiles()
         for one in nameless.values():
-            code = file_without_name(self._process, memory, filter(one.same_file, mappings))
+            code = files.keep(one.path, file_without_name(self._process, memory, filter(one.same_file, mappings)))
             build_id, _ = elf_notes.names_in(io.BytesIO(code))
-            left -= len(code)
-            if left < 0:
-                return
             same = self._files[one.path].setdefault(build_id, code)
             if same != code:
                 # Nothing says which of them a mapping is of.

@@ -17,6 +17,7 @@ from pathlib import Path
 from permille.controller.domain import elf_notes
 from permille.controller.domain.generated_code import GeneratedCode
 from permille.controller.domain.jit_files import is_jitdump
+from permille.controller.domain.kept_files import KeptFiles
 from permille.controller.domain.mapping import DELETED, USER_END, VDSO, Mapping, constant, parse_maps, parsed
 from permille.controller.domain.process_memory import file_without_name, own_vdso, read_memory
 from permille.controller.domain.recording import ImageChange
@@ -28,9 +29,9 @@ MOST_GENERATED_BYTES = 256 << 20
 
 
 class ProcessImage:
-    """One process's. `now`: the TSC."""
+    """One process's. `now`: the TSC; `files`: those without names of all processes that are recorded together."""
 
-    def __init__(self, pid: int, now: Callable[[], int], proc: Path = PROC) -> None:
+    def __init__(self, pid: int, now: Callable[[], int], proc: Path = PROC, *, files: KeptFiles | None = None) -> None:
         self.pid = pid
         self._now = now
         self._folder = proc / str(pid)
@@ -41,6 +42,7 @@ class ProcessImage:
         self._seen: list[Mapping] = []
         # Of what is in memory only: the ELF file that it is, or where it was copied from; b"" of what was generated.
         self._backing: dict[Mapping, Mapping | bytes] = {}
+        self._files = files or KeptFiles()
         self._generated = GeneratedCode()
 
     @property
@@ -138,7 +140,10 @@ class ProcessImage:
             as_file = in_its_file(mapping, (other for _, other in every))
             if as_file is None:
                 parts = filter(mapping.same_file, unchanged) if mapping.of_file else ()
-                self._backing[mapping] = file_without_name(self._folder, memory, parts)
+                code = file_without_name(self._folder, memory, parts)
+                if mapping.path != VDSO:
+                    code = self._files.keep(mapping.path.removesuffix(DELETED), code)
+                self._backing[mapping] = code
             elif has_its_bytes(memory, as_file, self._folder / "root"):
                 self._backing[mapping] = as_file
 

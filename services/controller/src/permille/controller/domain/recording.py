@@ -128,7 +128,7 @@ class OwnSwitches:
 
     records: Iterable[bytes]
     counts: SwitchCounts
-    thread_names: Mapping[int, str] = field(default_factory=dict)
+    thread_names: Mapping[tuple[int, int], str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from permille.controller.domain import processes
 from permille.controller.domain.image_events import Forked, ImageEvent, InOrder, Mapped, Named
+from permille.controller.domain.kept_files import KeptFiles
 from permille.controller.domain.process_image import ProcessImage
 from permille.controller.domain.recording import ProcessChanges
 
@@ -32,7 +33,8 @@ class TargetImages:
         self._now = now
         self._missed = ""
         self._events = InOrder()
-        self._images = {pid: ProcessImage(pid, now) for pid in pids}
+        self._files = KeptFiles()
+        self._images = {pid: ProcessImage(pid, now, files=self._files) for pid in pids}
         # When each was known: it had been forked by then.
         self._since = dict.fromkeys(pids, now())
         self._parents: dict[int, int] = {}
@@ -45,7 +47,8 @@ class TargetImages:
         self._unread: list[ProcessImage] = []
         self._read_s = 0.0
         self._read_due = 0.0
-        self.thread_names: dict[int, str] = {}
+        # By pid and tid: another process may take the number over.
+        self.thread_names: dict[tuple[int, int], str] = {}
 
     @property
     def pids(self) -> list[int]:
@@ -104,7 +107,8 @@ class TargetImages:
                 f"what the target mapped is known up to its change {MOST_CHANGES:,}: what came later may be missing, or"
                 " be told of other code; trace for a shorter time"
             )
-
+        if self._files.note:
+            yield self._files.note
         if pages := sum(image.written_over for image in self._images.values()):
             yield (
                 f"the target wrote over {pages:,} pages of code that it had generated: what ran there between two looks"
@@ -117,8 +121,8 @@ class TargetImages:
                 if self._changes < MOST_CHANGES:
                     self._changes += self._images[pid].map(mapping, tsc)
             case Forked(tsc, pid, tid, parent_pid, parent_tid) if self._owns(parent_pid):
-                if parent_tid in self.thread_names:
-                    self.thread_names[tid] = self.thread_names[parent_tid]
+                if (parent_pid, parent_tid) in self.thread_names:
+                    self.thread_names[pid, tid] = self.thread_names[parent_pid, parent_tid]
                 if pid != parent_pid and self._changes < MOST_CHANGES:
                     self._strangers.discard(pid)
                     self._parents[pid] = parent_pid
@@ -126,7 +130,7 @@ class TargetImages:
             case Forked(tsc, pid) if tsc > self._since.get(pid, tsc):
                 self._strangers.add(pid)
             case Named(_, pid, tid, name, program) if self._owns(pid):
-                self.thread_names[tid] = name
+                self.thread_names[pid, tid] = name
                 if program:
                     self._images[pid].begin()
 
@@ -159,12 +163,12 @@ class TargetImages:
     def _image(self, pid: int, since: int) -> ProcessImage:
         self._alive.add(pid)
         self._since.setdefault(pid, since)
-        return self._images.setdefault(pid, ProcessImage(pid, self._now))
+        return self._images.setdefault(pid, ProcessImage(pid, self._now, files=self._files))
 
     def _name_threads(self) -> None:
         """Of those that are still there: what a process that is gone was called has been told."""
         for pid in self._alive - self._strangers:
             names = processes.thread_names(pid)
-            self.thread_names.update(names)
+            self.thread_names.update({(pid, tid): name for tid, name in names.items()})
             if not names:
                 self._alive.remove(pid)

@@ -35,7 +35,7 @@ pub fn decode<S: Symbols + Copy + Send>(
     let config = Config { thread_switch: turns.thread_switch, ..Config::default() };
     let threads = decode_side_by_side(&mut flows, &config, &cores, &turns.views, &turns.stays(), make);
     let mut traces = BTreeMap::new();
-    for ((tid, _), Travelled { sink: mut calls, learned }) in threads {
+    for ((_, tid, _), Travelled { sink: mut calls, learned }) in threads {
         let mut totals = Totals { functions: Vec::new(), edges: Vec::new(), calls: 0 };
         for (_, mut learned) in learned {
             calls.exchange(&mut learned);

@@ -130,7 +130,7 @@ fn threads_that_take_turns_and_change_cores_have_the_calls_that_each_core_saw() 
                 let statistics = flow.decode(stream, &Config::default(), &turns.epochs[core], &mut threads);
                 let what = format!("{seed}, core {core}, pass {pass}: {:?}", turns.habits);
                 assert_eq!(statistics.errors, 0, "{what}");
-                for (tid, mut calls) in threads.finish() {
+                for ((_, tid), mut calls) in threads.finish() {
                     let made = made_on(&turns.threads[tid as usize - 1], core);
                     let told = told(&calls.finish(), ALL_FLAGS);
                     assert_same(&told, &made, &format!("thread {tid}, {what}"));
@@ -150,7 +150,7 @@ pub fn decode_cores(flow: &mut Flow<&Codes<'_>>, turns: &Turns) -> (BTreeMap<u32
     let streams = streams.map(|((data, epochs), sink)| InTurn { data, missing: &[], epochs, sink }).collect();
     let mut order = ByStay::new(&turns.views, Some(&stays), |_| {});
     let ended = flow.decode_in_turns(&Config::default(), streams, &mut sinks, &mut order);
-    let traces = sinks.finish().map(|((tid, _), mut calls)| (tid, calls.finish())).collect();
+    let traces = sinks.finish().map(|((_, tid, _), mut calls)| (tid, calls.finish())).collect();
     (traces, ended.iter().map(|statistics| statistics.errors).sum())
 }
 
@@ -214,7 +214,7 @@ fn calls_that_are_whole_in_spite_of_losses_were_made_so() {
         for (core, (stream, epochs)) in turns.cores.iter().zip(&turns.epochs).enumerate() {
             let mut threads = Threads::new(&turns.views, |_| Calls::new(Divided));
             flow.decode(stream, &Config::default(), epochs, &mut threads);
-            all.extend(threads.finish().into_iter().map(|(tid, mut calls)| (Some(core), tid, calls.finish())));
+            all.extend(threads.finish().into_iter().map(|((_, tid), mut calls)| (Some(core), tid, calls.finish())));
         }
         for (core, tid, trace) in all {
             let thread = &turns.threads[tid as usize - 1];
@@ -291,30 +291,30 @@ fn parts_of_a_core_are_of_its_threads_as_the_whole_is() {
                 pt_flow::Stream { data, config: &Config::default(), epochs: &turns.epochs[core], missing: &[] };
             let mut whole = make();
             let statistics = Flow::new(&codes).decode(data, stream.config, stream.epochs, &mut whole);
-            let mut ran: BTreeMap<u32, u64> = BTreeMap::new();
+            let mut ran: BTreeMap<(u32, u32), u64> = BTreeMap::new();
             let in_parts = decode_in_parts(
                 &codes,
                 stream,
                 Workers { threads: 2, part_bytes: 200 },
                 make,
                 |_, threads| std::mem::replace(threads, make()).finish(),
-                |part| part.into_iter().for_each(|(tid, one)| *ran.entry(tid).or_default() += one.0),
+                |part| part.into_iter().for_each(|(thread, one)| *ran.entry(thread).or_default() += one.0),
             );
             let what = format!("{seed}, core {core}: {:?}", turns.habits);
             assert_eq!(in_parts, statistics, "{what}");
-            let whole: BTreeMap<_, _> = whole.finish().into_iter().map(|(tid, one)| (tid, one.0)).collect();
+            let whole: BTreeMap<_, _> = whole.finish().into_iter().map(|(thread, one)| (thread, one.0)).collect();
             assert_eq!(ran, whole, "{what}");
         }
     }
 }
 
 /// What each thread ran, by function, and each of its branches.
-type Ran = BTreeMap<u32, (BTreeMap<u64, u64>, BTreeMap<Edge, u64>)>;
+type Ran = BTreeMap<(u32, u32), (BTreeMap<u64, u64>, BTreeMap<Edge, u64>)>;
 
-fn add(ran: &mut Ran, threads: BTreeMap<u32, Calls<Divided>>) {
-    for (tid, mut calls) in threads {
+fn add(ran: &mut Ran, threads: BTreeMap<(u32, u32), Calls<Divided>>) {
+    for (thread, mut calls) in threads {
         let trace = calls.finish();
-        let (functions, edges) = ran.entry(tid).or_default();
+        let (functions, edges) = ran.entry(thread).or_default();
         for function in trace.functions.iter().filter(|function| function.self_instructions != 0) {
             *functions.entry(function.address).or_default() += function.self_instructions;
         }

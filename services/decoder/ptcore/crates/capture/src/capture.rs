@@ -66,7 +66,7 @@ pub struct View {
     pub epoch: u32,
     /// Epoch of the kernel's image.
     pub kernel: u32,
-    /// How often the thread had come from another core by then; 0 where that is not known.
+    /// How often the thread had come from another core by then, and its number from another process; 0 where that is not known.
     pub stay: u32,
 }
 
@@ -149,8 +149,8 @@ pub struct Capture {
     /// The cores that threads were on, where the streams of cores tell all that ran there.
     pub stays: Option<Stays>,
     pub streams: Vec<Stream>,
-    /// Names of threads by tid, the last known.
-    pub names: std::collections::BTreeMap<u32, String>,
+    /// Names of threads by process and tid, the last known.
+    pub names: std::collections::BTreeMap<(u32, u32), String>,
     pub warnings: Vec<String>,
 }
 

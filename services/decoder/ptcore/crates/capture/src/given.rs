@@ -28,14 +28,16 @@ pub fn warn(capture: &mut Capture) {
 pub fn warn_of_unused(capture: &mut Capture, given: &Options, known: &Options) {
     let is_raw = capture.kind == Kind::Raw;
     let kernel = given.vmlinux.is_some() || given.kcore.is_some() || given.kallsyms.is_some();
+    // Records beside packets tell of the kernel what those of a perf.data do.
+    let told = matches!(capture.kind, Kind::PerfData) || is_raw && !known.sideband.is_empty();
     let kernel = match capture.kind {
-        Kind::PerfData if given.kallsyms.is_some() && known.kcore.is_none() => {
+        _ if told && given.kallsyms.is_some() && known.kcore.is_none() => {
             Some("kallsyms: they name what is in a kcore, and none is there")
         }
-        Kind::PerfData if given.vmlinux.is_some() && known.kcore.is_some() && known.kallsyms.is_some() => {
+        _ if told && given.vmlinux.is_some() && known.kcore.is_some() && known.kallsyms.is_some() => {
             Some("vmlinux: the kcore has the kernel's code, kallsyms its names")
         }
-        Kind::Raw if kernel && known.sideband.is_empty() => {
+        Kind::Raw if kernel && !told => {
             Some("the kernel: no records (sideband) say where it was; as an image it is given with its address")
         }
         Kind::Griffin | Kind::Lldb | Kind::Session if kernel => {

@@ -34,9 +34,10 @@ pub fn read(path: &Path, data: &Bytes, options: &Options) -> Result<Capture, Cap
         return Err(CaptureError::damaged(path, 0, what));
     }
     let mut images = BTreeMap::new();
-    for (&tid, thread) in &records.threads {
-        let Some(first) = thread.parts.iter().find(|part| !part.buffers.is_empty()) else { continue };
-        let pid = first.pid;
+    for (&(tid, pid), thread) in &records.threads {
+        if thread.parts.iter().all(|part| part.buffers.is_empty()) {
+            continue;
+        }
         let image = match images.get(&pid) {
             Some(&image) => image,
             None => {

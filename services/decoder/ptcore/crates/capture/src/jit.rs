@@ -18,6 +18,8 @@ use written::Written;
 const MAGIC: u32 = 0x4a69_5444;
 const SWAPPED: u32 = 0x4454_694a;
 const HEAD: usize = 16;
+/// The head of the file, in the version of the format that there is.
+const FILE_HEAD: usize = 40;
 
 const CODE_LOAD: u32 = 0;
 const CODE_MOVE: u32 = 1;
@@ -46,6 +48,8 @@ pub struct Dump {
     pub code: Vec<(u64, Mapping)>,
     /// Its times are those of the TSC, not of a clock beside it.
     pub by_tsc: bool,
+    /// When the program says that it made the file, TSC ticks by that clock; 0: it does not.
+    pub made: u64,
     /// Why the dump was not read to its end, or what of it is in doubt.
     pub damage: Option<String>,
 }
@@ -67,12 +71,17 @@ fn parse(data: &[u8], conversion: Option<Conversion>) -> Result<Dump, String> {
         other => return Err(format!("it begins with {other:#x}, a jitdump begins with {MAGIC:#x}")),
     }
     let (_version, size) = (head.u32().map_err(text)?, head.u32().map_err(text)?);
-    head.bytes(20).map_err(text)?;
+    head.bytes(12).map_err(text)?;
+    let made = head.u64().map_err(text)?;
     let tsc = head.u64().map_err(text)? & FLAG_TSC != 0;
     let ticks = conversion.filter(|_| !tsc);
     let mut by_index = HashMap::new();
     let mut written = Written::new();
     let mut at = size as usize;
+    if !(FILE_HEAD..=data.len()).contains(&at) {
+        let there = data.len();
+        return Err(format!("its head says that it has {at} bytes itself: that cannot be in a file of {there} bytes"));
+    }
     // The program may have been stopped while it wrote: the last record need not be whole.
     while let Some((kind, time, body)) = record(data, at) {
         at += HEAD + body.len();
@@ -98,7 +107,8 @@ fn parse(data: &[u8], conversion: Option<Conversion>) -> Result<Dump, String> {
     }
     let doubt = (!tsc && written.replaced).then(|| DOUBT.to_owned());
     let told: Vec<_> = [left_out(data, at), doubt].into_iter().flatten().collect();
-    Ok(Dump { code: written.finish(), by_tsc: tsc, damage: (!told.is_empty()).then(|| told.join("; ")) })
+    let made = if made == 0 { 0 } else { ticks.map_or(made, |conversion| conversion.ticks(made)) };
+    Ok(Dump { code: written.finish(), by_tsc: tsc, made, damage: (!told.is_empty()).then(|| told.join("; ")) })
 }
 
 fn record(data: &[u8], at: usize) -> Option<(u32, u64, &[u8])> {
@@ -185,6 +195,18 @@ mod tests {
         let code = parse(&dump(&records), None).unwrap().code;
         let places: Vec<_> = code.iter().map(|(tsc, mapping)| (*tsc, mapping.address)).collect();
         assert_eq!(places, [(0x5000, 0x5000), (0x7000, 0x7000)]);
+    }
+
+    #[test]
+    fn a_head_of_a_size_that_cannot_be_is_told() {
+        let file = dump(&[(0, 100, numbers(&[0x5000, 0x5000, 2, 1]))]);
+        for wrong in [0u32, 39, file.len() as u32 + 1, u32::MAX] {
+            let mut file = file.clone();
+            file[8..12].copy_from_slice(&wrong.to_le_bytes());
+            let refused = parse(&file, None).err().unwrap();
+            assert!(refused.starts_with(&format!("its head says that it has {wrong} bytes")), "{refused}");
+        }
+        assert!(parse(&file[..FILE_HEAD], None).unwrap().code.is_empty());
     }
 
     #[test]

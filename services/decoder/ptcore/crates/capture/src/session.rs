@@ -16,7 +16,7 @@ use crate::{
 };
 use packet_options::config;
 use pt_image::{Binary, Image, ImageError, Search};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use who_ran::{by_switches, by_turns, epochs};
@@ -101,7 +101,8 @@ pub fn read(path: &Path, text: &[u8], options: &Options) -> Result<Capture, Capt
     let mut lost = lost_offsets(&manifest)?;
     for segment in manifest.elements("segments")? {
         if let Some(name) = segment.find("thread_name")? {
-            capture.names.insert(segment.get("tid")?.integer(PIDS)? as u32, name.text()?.to_owned());
+            let [pid, tid] = [segment.get("pid")?.integer(PIDS)? as u32, segment.get("tid")?.integer(PIDS)? as u32];
+            capture.names.insert((pid, tid), name.text()?.to_owned());
         }
         let key = segment.get("key")?.text()?;
         if !known.insert(key) {
@@ -147,8 +148,13 @@ pub fn read(path: &Path, text: &[u8], options: &Options) -> Result<Capture, Capt
     let switches = switches.filter(|(dropped, _)| *dropped == 0 && !overwritten);
     capture.stays = switches.map(|(_, records)| records.stays());
     for thread in manifest.elements("threads")? {
-        let tid = thread.get("tid")?.integer(PIDS)? as u32;
-        capture.names.insert(tid, thread.get("name")?.text()?.to_owned());
+        let (tid, name) = (thread.get("tid")?.integer(PIDS)? as u32, thread.get("name")?.text()?);
+        // Once recorders did not tell the process: whoever had the number is called so.
+        let pids: BTreeSet<u32> = match thread.find("pid")? {
+            Some(pid) => [pid.integer(PIDS)? as u32].into(),
+            None => capture.views.iter().filter(|view| view.tid == tid).map(|view| view.pid).collect(),
+        };
+        capture.names.extend(pids.into_iter().map(|pid| ((pid, tid), name.to_owned())));
     }
     if !archive.refusals.is_empty() && capture.streams.iter().all(|stream| stream.data.is_empty()) {
         return Err(archive.refusals.swap_remove(0));

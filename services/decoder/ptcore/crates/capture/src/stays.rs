@@ -3,16 +3,17 @@
 use crate::capture::{Of, Stream, Switch, View};
 use std::collections::HashMap;
 
-/// By thread, in order.
+/// By tid, in order.
 #[derive(Clone, Debug, Default)]
 pub struct Stays(HashMap<u32, Vec<Stay>>);
 
-/// A thread is on one core until it is seen on another.
+/// A thread is on one core until it is seen on another, or a thread of another process has its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stay {
     /// When it was first seen there, TSC ticks.
     pub since: u64,
     pub core: u32,
+    pub pid: u32,
 }
 
 impl Stays {
@@ -22,10 +23,10 @@ impl Stays {
         // Who leaves a core when another one is entered was there before.
         seen.sort_by_key(|(_, switch)| (switch.tsc, switch.enters));
         let mut stays = Stays::default();
-        for (core, Switch { tid, tsc, .. }) in seen {
+        for (core, Switch { pid, tid, tsc, .. }) in seen {
             let of_thread = stays.0.entry(tid).or_default();
-            if of_thread.last().is_none_or(|last| last.core != core) {
-                of_thread.push(Stay { since: tsc, core });
+            if of_thread.last().is_none_or(|last| (last.core, last.pid) != (core, pid)) {
+                of_thread.push(Stay { since: tsc, core, pid });
             }
         }
         stays
@@ -44,12 +45,12 @@ impl Stays {
         )
     }
 
-    /// How often the thread had come from another core by then.
+    /// How often the thread had come from another core by then, and its number from another process.
     pub fn before(&self, tid: u32, tsc: u64) -> u32 {
         self.of_thread(tid).partition_point(|stay| stay.since <= tsc).saturating_sub(1) as u32
     }
 
-    /// Those of a thread, by number; none of the idle thread, which is everywhere.
+    /// Those of all threads that had the number, in order; none of the idle thread, which is everywhere.
     pub fn of_thread(&self, tid: u32) -> &[Stay] {
         self.0.get(&tid).map_or(&[], Vec::as_slice)
     }
@@ -91,5 +92,13 @@ mod tests {
         assert_eq!([stays.before(72, 100), stays.before(0, 100)], [0, 0]);
         let told: Vec<_> = stays.of_thread(71).iter().map(|stay| (stay.since, stay.core)).collect();
         assert_eq!((told, stays.of_thread(0).len()), (vec![(10, 0), (40, 1), (60, 0)], 0));
+    }
+
+    #[test]
+    fn a_number_that_another_process_takes_over_stays_anew() {
+        let seen = |tsc, pid, enters| (0, Switch { tsc, pid, tid: 71, enters });
+        let stays = Stays::of([seen(10, 7, true), seen(20, 7, false), seen(30, 9, true)].into_iter());
+        assert_eq!([10, 29, 30].map(|tsc| stays.before(71, tsc)), [0, 0, 1]);
+        assert_eq!(stays.of_thread(71).iter().map(|stay| stay.pid).collect::<Vec<_>>(), [7, 9]);
     }
 }

@@ -41,8 +41,8 @@ pub struct ThreadSinks<'v, S, F> {
     cores: Option<(&'v Stays, BTreeSet<u32>)>,
 }
 
-/// By tid and, of the idle thread, core.
-pub type Thread = (u32, u32);
+/// By process, tid and, of the idle thread, core.
+pub type Thread = (u32, u32, u32);
 
 /// None, and none are made.
 impl<S, F> Default for ThreadSinks<'_, S, F> {
@@ -64,7 +64,7 @@ impl<'v, S: Sink, F: FnMut(&View, u32) -> S> ThreadSinks<'v, S, F> {
         ThreadSinks { make: Some(make), cores: Some((stays, whole)), ..ThreadSinks::default() }
     }
 
-    /// By tid and, of the idle thread, core.
+    /// By process, tid and, of the idle thread, core.
     pub fn finish(self) -> impl Iterator<Item = (Thread, S)> {
         let mut sinks: Vec<_> = self.sinks.into_iter().map(Some).collect();
         self.places.into_iter().filter_map(move |(thread, place)| Some((thread, sinks[place].take()?.0)))
@@ -117,7 +117,7 @@ impl<S: Sink, F: FnMut(&View, u32) -> S> Sinks for ThreadSinks<'_, S, F> {
 
 /// Whether the cores that the thread was on, from one stay to another one, are among those of which all is told.
 pub fn are_told(stays: &Stays, whole: &BTreeSet<u32>, thread: Thread, from: u32, to: u32) -> bool {
-    let passed = stays.of_thread(thread.0).get(from as usize..=to as usize);
+    let passed = stays.of_thread(thread.1).get(from as usize..=to as usize);
     passed.is_some_and(|passed| passed.iter().all(|stay| whole.contains(&stay.core)))
 }
 
@@ -127,5 +127,5 @@ pub fn is_lost(lost: Option<&BTreeSet<u32>>, from: u32, to: u32) -> bool {
 }
 
 pub fn thread(view: &View, core: u32) -> Thread {
-    (view.tid, if view.tid == 0 { core } else { 0 })
+    (view.pid, view.tid, if view.tid == 0 { core } else { 0 })
 }

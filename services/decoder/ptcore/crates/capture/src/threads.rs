@@ -7,7 +7,7 @@ use near_switch::NearSwitch;
 use pt_flow::{Block, CondBranches, DisableKind, InTurns, Loss, Notice, Path, Sink};
 use std::collections::BTreeMap;
 
-/// Gives every thread (by tid) a sink of its own; the thread of a block is that of its epoch's view.
+/// Gives every thread (by process and tid) a sink of its own; the thread of a block is that of its epoch's view.
 ///
 /// An enable, interrupt or notice goes to the thread of the block that follows it; an enable that no block follows to who had
 /// the core then.
@@ -18,6 +18,7 @@ pub struct Threads<'v, T> {
     /// The place of the thread that runs, where it has one.
     place: Option<usize>,
     epoch: u32,
+    pid: u32,
     tid: u32,
     stay: u32,
     /// The epoch of what begins now.
@@ -60,23 +61,24 @@ impl<'v> Threads<'v, ()> {
 }
 
 impl<S: Sink, F: FnMut(&View, u32) -> S> Threads<'_, ThreadSinks<'_, S, F>> {
-    /// The sinks by tid.
-    pub fn finish(mut self) -> BTreeMap<u32, S> {
+    /// The sinks by process and tid.
+    pub fn finish(mut self) -> BTreeMap<(u32, u32), S> {
         self.deliver();
-        self.sinks.finish().map(|((tid, _), sink)| (tid, sink)).collect()
+        self.sinks.finish().map(|((pid, tid, _), sink)| ((pid, tid), sink)).collect()
     }
 }
 
 impl<'v, T: Sinks> Threads<'v, T> {
     /// The threads of one of several cores, which have their sinks in common.
     pub fn on_core(views: &'v [View], core: u32) -> Self {
-        let (tid, stay) = views.first().map_or((0, 0), |view| (view.tid, view.stay));
+        let (pid, tid, stay) = views.first().map_or((0, 0, 0), |view| (view.pid, view.tid, view.stay));
         Threads {
             views,
             core,
             sinks: T::default(),
             place: None,
             epoch: 0,
+            pid,
             tid,
             stay,
             coming: 0,
@@ -113,15 +115,16 @@ impl<'v, T: Sinks> Threads<'v, T> {
     }
 
     fn view(&self, epoch: u32) -> View {
-        let unknown = View { pid: 0, tid: self.tid, image: 0, epoch: 0, kernel: 0, stay: 0 };
+        let unknown = View { pid: self.pid, tid: self.tid, image: 0, epoch: 0, kernel: 0, stay: 0 };
         self.views.get(epoch as usize).copied().unwrap_or(unknown)
     }
 
     fn enter(&mut self, epoch: u32) {
         self.epoch = epoch;
-        let (tid, stay) = self.views.get(epoch as usize).map_or((0, 0), |view| (view.tid, view.stay));
-        if (tid, stay) != (self.tid, self.stay) {
-            (self.tid, self.stay, self.place) = (tid, stay, None);
+        let who = self.views.get(epoch as usize).map_or((0, 0, 0), |view| (view.pid, view.tid, view.stay));
+        if who != (self.pid, self.tid, self.stay) {
+            (self.pid, self.tid, self.stay) = who;
+            self.place = None;
         }
     }
 

@@ -33,9 +33,9 @@ fn what_a_recording_has_no_use_for_is_told() {
     }
     // A kernel that cannot be read is refused, and names of one that is not there are useless.
     assert_eq!(unused(&pt("perf/perf.data.intel_pt-4.14")), [1, 1, 0, 1]);
-    // Packets alone take code and records, and with these a kernel.
+    // Packets alone take code and records, and with these a kernel as a perf.data does.
     let folder = pt("dynamorio");
-    assert_eq!(unused(&folder.join("pt.bin")), [0; 4]);
+    assert_eq!(unused(&folder.join("pt.bin")), [0, 0, 0, 1]);
     let alone = std::env::temp_dir().join(format!("pt-given-{}", std::process::id()));
     std::fs::create_dir_all(&alone).unwrap();
     std::fs::copy(folder.join("pt.bin"), alone.join("pt.bin")).unwrap();

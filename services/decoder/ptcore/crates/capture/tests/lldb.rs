@@ -18,7 +18,7 @@ fn threads(capture: &Capture) -> (BTreeMap<u32, Told>, Vec<Statistics>) {
     for stream in &capture.streams {
         let mut sink = Threads::new(&capture.views, |_| Told::default());
         counts.push(flow.decode(&stream.data, &capture.config, &stream.epochs, &mut sink));
-        all.append(&mut sink.finish());
+        all.extend(sink.finish().into_iter().map(|((_, tid), told)| (tid, told)));
     }
     (all, counts)
 }

@@ -23,7 +23,7 @@ fn a_recording_per_core() {
     // Of 152 switch records 30 are of two cores that left no packets.
     let switches: Vec<_> = capture.streams.iter().map(|stream| stream.switches.len()).collect();
     assert_eq!(switches, [28, 94]);
-    assert_eq!(capture.names[&3174], "echo");
+    assert_eq!(capture.names[&(3174, 3174)], "echo");
     // The thread was traced wherever it ran: every stretch of packets is its own.
     let threads = |stream: &pt_capture::Stream| -> Vec<_> {
         stream.epochs.iter().map(|&(offset, view)| (offset, capture.views[view as usize].tid)).collect()
@@ -301,10 +301,11 @@ fn threads_of_cores_are_those_of_the_same_session_by_lldb() {
     for stream in &capture.streams {
         let mut sink = Threads::new(&capture.views, |_| Told::default());
         flow.decode(&stream.data, &capture.config, &stream.epochs, &mut sink);
-        threads.append(&mut sink.finish());
+        threads.extend(sink.finish());
     }
-    assert!((19_400..19_600).contains(&threads[&3497496].instructions.len()));
-    assert!((61_700..61_900).contains(&threads[&3497497].instructions.len()));
+    let of = |tid: u32| threads.iter().find(|&(&(_, one), _)| one == tid).unwrap().1.instructions.len();
+    assert!((19_400..19_600).contains(&of(3497496)));
+    assert!((61_700..61_900).contains(&of(3497497)));
     // LLDB's cores write around: what one of them has of a thread may be overwritten.
     let by_lldb = open(&bundle, &Options::default()).unwrap();
     assert_eq!((capture.groups(&[1, 0]), by_lldb.groups(&[1, 0])), (vec![vec![1, 0]], vec![vec![1], vec![0]]));
@@ -317,8 +318,8 @@ fn threads_of_cores_are_those_of_the_same_session_by_lldb() {
     assert_eq!(with_lost.groups(&[0, 1]), [[0], [1]]);
     let mut flow = pt_flow::Flow::new(memory);
     let (together, _) = capture.decode_cores(&[0, 1], &mut flow, |_, _| Told::default(), || panic!("it is whole"));
-    for ((tid, _), told) in together.finish() {
-        assert!(told.instructions == threads[&tid].instructions, "thread {tid}");
+    for ((pid, tid, _), told) in together.finish() {
+        assert!(told.instructions == threads[&(pid, tid)].instructions, "thread {tid}");
     }
 }
 
@@ -328,7 +329,7 @@ fn a_raw_file_with_the_records_of_perf_beside_it() {
     let capture = open(&data.join("pt/dynamorio/pt.bin"), &Options::default()).unwrap();
     assert_eq!(capture.warnings, ["[vdso], mapped 1 times: the file is not there"]);
     assert_eq!(capture.streams[0].of, Of::Thread { pid: 0x36af7, tid: 0x36af7 });
-    assert_eq!(capture.names[&0x36af7], "hello");
+    assert_eq!(capture.names[&(0x36af7, 0x36af7)], "hello");
     let (memory, mut told) = (capture.memory(), Told::default());
     let stream = &capture.streams[0];
     pt_flow::Flow::new(&memory).decode(&stream.data, &capture.config, &stream.epochs, &mut told);

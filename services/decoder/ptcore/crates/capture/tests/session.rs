@@ -50,7 +50,7 @@ fn a_session_is_its_segments_with_the_images_of_their_epochs() {
     assert_eq!((capture.kind, capture.warnings.len(), capture.cpu), (Kind::Session, 0, Some((6, 79, 1))));
     assert_eq!((capture.config.mtc_freq, capture.config.tsc_ctc_ratio), (3, (108, 1)));
     let stream = &capture.streams[0];
-    assert_eq!((stream.of, capture.names[&8].as_str()), (Of::Thread { pid: 7, tid: 8 }, "main"));
+    assert_eq!((stream.of, capture.names[&(7, 8)].as_str()), (Of::Thread { pid: 7, tid: 8 }, "main"));
     let epochs: Vec<_> = capture.views.iter().map(|view| view.epoch).collect();
     assert_eq!((&stream.epochs[..], &epochs[..]), (&[(0, 0), (4000, 1)][..], &[1, 2][..]));
     let (memory, mut told) = (capture.memory(), Told::default());
@@ -131,7 +131,7 @@ fn segments_of_one_object_are_the_stream_of_a_core() {
     // The last number was not always there.
     let views: Vec<_> = capture.views.iter().map(|view| (view.tid, view.epoch, view.stay)).collect();
     assert_eq!(views, [(8, 1, 0), (9, 2, 3)]);
-    assert_eq!((&*capture.names[&8], &*capture.names[&9]), ("main", "other"));
+    assert_eq!((&*capture.names[&(7, 8)], &*capture.names[&(7, 9)]), ("main", "other"));
     let mut told = Told::default();
     Flow::new(capture.memory()).decode(&stream.data, &capture.config, &stream.epochs, &mut told);
     assert_eq!(told.instructions.len(), 21);
@@ -172,7 +172,7 @@ fn the_switch_records_say_who_ran_on_a_core_where_the_segment_does_not() {
     let (head, rest) = text.split_once("\"segments\": [").unwrap();
     let (_, tail) = rest.split_once("}],").unwrap();
     let segment = r#"{"key": "raw/s1/segment-0.pt.zst", "kind": "core", "core": 3, "pid": 0, "tid": 0}"#;
-    let more = r#""switches": {"key": "raw/s1/switches.bin"}, "threads": [{"tid": 8, "name": "main"}],"#;
+    let more = r#""switches": {"key": "raw/s1/switches.bin"}, "threads": [{"tid": 8, "name": "main"}, {"pid": 1, "tid": 8, "name": "later"}],"#;
     std::fs::write(&manifest, format!("{head}{more} \"segments\": [{segment}],{tail}")).unwrap();
     let record = |core: u32, tid: u32| {
         let words = [core, 7, tid, 1].map(u32::to_le_bytes);
@@ -181,8 +181,10 @@ fn the_switch_records_say_who_ran_on_a_core_where_the_segment_does_not() {
     std::fs::write(store.0.join("raw/s1/switches.bin"), [record(4, 9), record(3, 8)].concat()).unwrap();
     let capture = open(&store.0.join("raw/s1"), &Options::default()).unwrap();
     let [stream] = &capture.streams[..] else { panic!("it is one stream") };
-    assert_eq!((stream.of, &stream.epochs[..], &*capture.names[&8]), (Of::Core(3), &[(0, 0)][..], "main"));
+    assert_eq!((stream.of, &stream.epochs[..], &*capture.names[&(7, 8)]), (Of::Core(3), &[(0, 0)][..], "main"));
     assert_eq!((capture.views[0].pid, capture.views[0].tid, capture.views[0].image), (7, 8, 0));
+    // Another process had the number behind it.
+    assert_eq!(capture.names[&(1, 8)], "later");
     assert!(capture.stays.is_some() && stream.lost.is_empty());
     for (what, loses, tells_all) in [("full", true, true), ("overwritten", false, false)] {
         let segment = segment.replace("\"pid\": 0", &format!("\"{what}\": true, \"pid\": 0"));

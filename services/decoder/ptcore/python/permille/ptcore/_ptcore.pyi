@@ -308,7 +308,7 @@ def decode_threads(
     cores: Sequence[tuple[Buffer, int, Sequence[tuple[int, int, int, int, int, int]], bool]],
     images: Mapping[int, Image],
     config: PtConfig,
-    takes: Mapping[tuple[int, int], Callable[[Columns, Columns, Columns], object]] | None = None,
+    takes: Mapping[tuple[int, int, int], Callable[[Columns, Columns, Columns], object]] | None = None,
     *,
     switches: Buffer | None = None,
     inlined: bool = False,
@@ -316,18 +316,19 @@ def decode_threads(
     threads: int = 1,
     appended: int = 0,
     missing: Mapping[int, Sequence[int]] | None = None,
-) -> dict[tuple[int, int], Decoded]:
-    """Decodes the streams of cores without holding the GIL: what each thread did, by first core and tid.
+) -> dict[tuple[int, int, int], Decoded]:
+    """Decodes the streams of cores without holding the GIL: what each thread did, by first core, pid and tid.
 
-    `cores`: each with its packets, number, turns, and whether none of its packets are missing. Turns: stream offset,
-    pid, tid, epoch of the process's image and of the kernel's from there on, and how often the thread had come from
-    another core. `images`: by pid, the half of the kernel as 2^32 - 1. `takes`: by core and tid, each as `take` of
-    `Decoder.decode`, which has `timeless` too; a thread has the one of the core where it first ran. A thread of
-    which nothing is told is left out. `switches`: 24-byte records of all cores: calls go on where their thread goes to
-    another core, unless that is not among these or misses packets. Without, they end there. `threads`: up to so many
-    share the work on several cores, and may call `takes` of different threads at the same time. What is told of a
-    thread does not depend on how many. `appended`: as `Decoder.decode` has it, of each stream; `missing`, too, by core. Raises
-    ValueError for a pid without image, and for a core that is given twice.
+    `cores`: each with its packets, number, turns, and whether none of its packets are missing. Turns: stream
+    offset, pid, tid, epoch of the process's image and of the kernel's from there on, and how often the thread had
+    come from another core, and its tid from another process. `images`: by pid, the half of the kernel as 2^32 - 1.
+    `takes`: by core, pid and tid, each as `take` of `Decoder.decode`, which has `timeless` too; a thread has the
+    one of the core where it first ran. A thread of which nothing is told is left out. `switches`: 24-byte records
+    of all cores: calls go on where their thread goes to another core, unless that is not among these or misses
+    packets. Without, they end there. `threads`: up to so many share the work on several cores, and may call `takes`
+    of different threads at the same time. What is told of a thread does not depend on how many. `appended`: as
+    `Decoder.decode` has it, of each stream; `missing`, too, by core. Raises ValueError for a pid without image, and
+    for a core that is given twice.
     """
 
 def switch_warnings(switches: bytes) -> list[str]:

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import re
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 import zstandard
 from permille.decoder.domain.archive import decompressed, is_lost
+from permille.decoder.domain.debug_owner import Owner, owner_of
 from permille.decoder.domain.elf_identity import ElfIdentity, file_sha256, identify_elf
-from permille.mesh.errors import InvalidArgument, PermilleError
+from permille.mesh.errors import InvalidArgument, NotFound, PermilleError
 from permille.mesh.store import ObjectStore
 
 DEBUG_FOLDER = Path("/usr/lib/debug")
 _LEVEL = 3
 _CHUNK = 1 << 20
+_KEY = re.compile(r"binaries/(sha256-)?[0-9a-f]+")
 
 
 @dataclass(frozen=True)
@@ -31,12 +35,13 @@ class LocalBinary:
 
 @dataclass(frozen=True)
 class UploadedBinary:
-    """What an upload became."""
+    """What an upload became. `guessed`: only the request says that the debug file is that of the binary."""
 
     key: str
     build_id: str
     size_bytes: int
     existed: bool
+    guessed: bool = False
 
 
 class BinaryRepository:
@@ -58,14 +63,19 @@ class BinaryRepository:
         if path is None:
             return LocalBinary(None, missing=reason)
         debug, _ = await self._cached(f"{key}.debug")
-        return LocalBinary(path, debug or await asyncio.to_thread(self._debug_here, path, mapped_as))
+        debug = debug or await asyncio.to_thread(self._debug_here, path, mapped_as)
+        return LocalBinary(path, debug or await self._guessed(key))
 
-    async def add(self, file: Path, *, debug: bool) -> UploadedBinary:
+    async def add(self, file: Path, *, debug: bool, of: Collection[str] = ()) -> UploadedBinary:
         """Stores an ELF file under its build id, or its SHA-256 when it has none; again only where it is damaged.
 
-        Raises `InvalidArgument` when it is no ELF, or a debug file without a build id to belong to.
+        `of`: keys of the binaries of which a debug file may be the one. Raises `InvalidArgument` when it is no ELF, a
+        debug file of none of them, or one without a build id to belong to, and `NotFound` for a binary that is not
+        there.
         """
         identity = await asyncio.to_thread(identify_elf, file)
+        if debug and of:
+            return await self._add_debug(file, identity, await self._owner(file, identity, of))
         if debug and not identity.build_id:
             raise InvalidArgument(
                 "this debug file has no build id, so no binary can be found for it",
@@ -78,6 +88,35 @@ class BinaryRepository:
             return UploadedBinary(key, identity.build_id, size, existed=True)
         await self._store.put_stream(key, compressed(file))
         return UploadedBinary(key, identity.build_id, size, existed=False)
+
+    async def _owner(self, file: Path, identity: ElfIdentity, of: Collection[str]) -> Owner:
+        binaries = {}
+        for key in of:
+            path, reason = await self._cached(key) if _KEY.fullmatch(key) else (None, "no binary is called so")
+            if path is None:
+                raise NotFound(
+                    f"{key}: {reason}",
+                    reason="BINARY_NOT_FOUND",
+                    help="upload the binary before its debug file, and name it as the answer does",
+                    metadata={"binary": key},
+                )
+            binaries[key] = await asyncio.to_thread(_identified, path)
+        return await asyncio.to_thread(owner_of, file, identity, binaries)
+
+    async def _add_debug(self, file: Path, identity: ElfIdentity, owner: Owner) -> UploadedBinary:
+        key = f"{owner.key}.guess" if owner.guessed else f"{owner.key}.debug"
+        size = (await asyncio.to_thread(file.stat)).st_size
+        # A guess gives way to the next one.
+        existed = await self._is_whole(key) and (not owner.guessed or await self._holds(key, file))
+        if not existed:
+            await self._store.put_stream(key, compressed(file))
+        return UploadedBinary(key, identity.build_id, size, existed, owner.guessed)
+
+    async def _holds(self, key: str, file: Path) -> bool:
+        digest = hashlib.sha256()
+        async for piece in decompressed(self._store, key):
+            digest.update(piece)
+        return digest.hexdigest() == await asyncio.to_thread(file_sha256, file)
 
     async def known(self, build_id: str, *, debug: bool) -> UploadedBinary | None:
         """The binary or debug file with the build id, where it is there; its size is that of the stored object."""
@@ -101,8 +140,17 @@ class BinaryRepository:
             return f"binaries/{identity.build_id}"
         return f"binaries/sha256-{await asyncio.to_thread(file_sha256, file)}"
 
-    async def _cached(self, key: str) -> tuple[Path | None, str]:
-        path = self._folder / key.removeprefix("binaries/")
+    async def _guessed(self, key: str) -> Path | None:
+        """The debug file that nothing contradicts: the last one that was given for the binary."""
+        guess = f"{key}.guess"
+        if not await self._store.exists(guess):
+            return None
+        # Another one may have taken its place.
+        version = (await self._store.head(guess)).sha256[:16]
+        return (await self._cached(guess, version))[0]
+
+    async def _cached(self, key: str, version: str = "") -> tuple[Path | None, str]:
+        path = self._folder / (key.removeprefix("binaries/") + version)
         async with self._locks.setdefault(key, asyncio.Lock()):
             if await asyncio.to_thread(path.is_file):
                 return path, ""

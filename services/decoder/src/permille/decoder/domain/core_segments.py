@@ -14,6 +14,9 @@ from typing import TypeAlias
 from permille.decoder.domain.manifest import Manifest, Segment
 from permille.decoder.domain.switch_records import IN, records
 
+# Process and number: another process may take the number over.
+Thread: TypeAlias = tuple[int, int]
+
 # Offset in the stream, pid, tid, epoch, kernel's epoch, how often the thread had come from another core.
 Turn: TypeAlias = tuple[int, int, int, int, int, int]
 
@@ -23,9 +26,8 @@ _BY_SWITCHES = "core-by-switches"
 
 @dataclass
 class _Stay:
-    """A thread on a core: its process, when it was first and last seen there, whether it was still there at the end."""
+    """A thread on a core: when it was first and last seen there, whether it was still there at the end."""
 
-    pid: int
     first_tsc: int
     last_tsc: int
     stays: bool
@@ -67,7 +69,7 @@ def divided(manifest: Manifest, switches: bytes) -> Manifest:
     The first segment of a core has its bytes: how many are whose is known when it is decoded.
     """
     stays = _stays(switches)
-    names = {thread.tid: thread.name for thread in manifest.threads}
+    names = {(thread.pid, thread.tid): thread.name for thread in manifest.threads}
     found: list[Segment] = []
     for segment in manifest.segments:
         parts = _threads(segment, stays.get(segment.core, {}), names) if segment.kind == "core" else [segment]
@@ -76,7 +78,9 @@ def divided(manifest: Manifest, switches: bytes) -> Manifest:
     return manifest.model_copy(update={"segments": tuple(found)})
 
 
-def _threads(segment: Segment, stays: Mapping[int, _Stay], names: Mapping[int, str]) -> list[Segment]:
+def _threads(
+    segment: Segment, stays: Mapping[Thread, _Stay], names: Mapping[tuple[int | None, int], str]
+) -> list[Segment]:
     if not stays:
         unknown = {"kind": _BY_SWITCHES, "thread_name": "unknown: nothing was seen to switch"}
         return [segment.model_copy(update=unknown)]
@@ -84,14 +88,15 @@ def _threads(segment: Segment, stays: Mapping[int, _Stay], names: Mapping[int, s
         segment.model_copy(
             update={
                 "kind": _BY_SWITCHES,
-                "pid": stay.pid,
+                "pid": pid,
                 "tid": tid,
-                "thread_name": names.get(tid, ""),
+                # Once recorders did not tell whose thread it is.
+                "thread_name": names.get((pid, tid), names.get((None, tid), "")),
                 **_times(segment, stay),
             }
             | ({} if number == 0 else {"size_bytes": 0, "stored_bytes": 0, "buffer_bytes": 0})
         )
-        for number, (tid, stay) in enumerate(stays.items())
+        for number, ((pid, tid), stay) in enumerate(stays.items())
     ]
 
 
@@ -101,22 +106,22 @@ def _times(segment: Segment, stay: _Stay) -> dict[str, int]:
     return {"first_tsc": min(max(stay.first_tsc, segment.first_tsc), last), "last_tsc": last}
 
 
-def _stays(switches: bytes) -> dict[int, dict[int, _Stay]]:
+def _stays(switches: bytes) -> dict[int, dict[Thread, _Stay]]:
     """By core and thread."""
-    cores: dict[int, dict[int, _Stay]] = {}
+    cores: dict[int, dict[Thread, _Stay]] = {}
     for tsc, core, pid, tid, operation in records(switches):
         if tid == 0:
             continue
-        stay = cores.setdefault(core, {}).setdefault(tid, _Stay(pid, tsc, tsc, stays=True))
+        stay = cores.setdefault(core, {}).setdefault((pid, tid), _Stay(tsc, tsc, stays=True))
         stay.last_tsc, stay.stays = tsc, operation == IN
     return cores
 
 
-def bytes_by_thread(turns: Iterable[Turn], size: int) -> dict[int, int]:
+def bytes_by_thread(turns: Iterable[Turn], size: int) -> dict[Thread, int]:
     """How many bytes of a stream each thread has; turns as `permille.ptcore.divide` tells them."""
-    sizes: dict[int, int] = {}
-    for (begin, _, tid, *_), end in _with_ends(list(turns), size):
-        sizes[tid] = sizes.get(tid, 0) + end - begin
+    sizes: dict[Thread, int] = {}
+    for (begin, pid, tid, *_), end in _with_ends(list(turns), size):
+        sizes[pid, tid] = sizes.get((pid, tid), 0) + end - begin
     return sizes
 
 

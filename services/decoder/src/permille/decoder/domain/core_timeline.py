@@ -33,15 +33,15 @@ class CoreTimeline:
         return CoreTimeline(times[1:], cores)
 
 
-def core_timelines(switches: bytes) -> dict[int, CoreTimeline]:
-    """The timeline of each thread, by tid.
+def core_timelines(switches: bytes) -> dict[tuple[int, int], CoreTimeline]:
+    """The timeline of each thread, by pid and tid.
 
     A thread that leaves a core without having been seen to arrive was there from the beginning.
     """
-    times: dict[int, list[int]] = defaultdict(list)
-    cores: dict[int, list[int]] = {}
-    for tsc, cpu, _, tid, operation in records(switches):
-        known = cores.setdefault(tid, [UNKNOWN if operation == IN else cpu])
-        times[tid].append(tsc)
+    times: dict[tuple[int, int], list[int]] = defaultdict(list)
+    cores: dict[tuple[int, int], list[int]] = {}
+    for tsc, cpu, pid, tid, operation in records(switches):
+        known = cores.setdefault((pid, tid), [UNKNOWN if operation == IN else cpu])
+        times[pid, tid].append(tsc)
         known.append(cpu if operation == IN else UNKNOWN)
-    return {tid: CoreTimeline(tuple(times[tid]), tuple(cores[tid])) for tid in cores}
+    return {thread: CoreTimeline(tuple(times[thread]), tuple(cores[thread])) for thread in cores}

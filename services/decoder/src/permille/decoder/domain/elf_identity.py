@@ -23,10 +23,11 @@ _SECTION_FIELDS = {1: ((0x20, 0x24), (0x30, 0x34)), 2: ((0x28, 0x30), (0x3C, 0x4
 
 @dataclass(frozen=True)
 class ElfIdentity:
-    """GNU build id in hex ("" when the file has none) and the name in .gnu_debuglink ("" likewise)."""
+    """GNU build id in hex ("" when the file has none), and what .gnu_debuglink says: name ("" likewise), checksum."""
 
     build_id: str
     debug_link: str
+    debug_checksum: int | None = None
 
 
 def identify_elf(path: Path) -> ElfIdentity:
@@ -63,7 +64,7 @@ def file_sha256(path: Path) -> str:
 
 def _identity(file: IO[bytes]) -> ElfIdentity:
     elf = ELFFile(file)
-    return ElfIdentity(_build_id(elf), _debug_link(elf))
+    return ElfIdentity(_build_id(elf), *_debug_link(elf))
 
 
 def _without_sections(private: mmap.mmap) -> IO[bytes]:
@@ -86,7 +87,11 @@ def _build_id(elf: ELFFile) -> str:
     return ""
 
 
-def _debug_link(elf: ELFFile) -> str:
-    # GDB manual, "Debugging Information in Separate Files": a file name, zero padded, and its CRC.
+def _debug_link(elf: ELFFile) -> tuple[str, int | None]:
+    # GDB manual, "Debugging Information in Separate Files": a file name, padded with zeros to four bytes, and its CRC.
     section = elf.get_section_by_name(".gnu_debuglink")
-    return "" if section is None else bytes(section.data()).split(b"\0", 1)[0].decode(errors="replace")
+    data = b"" if section is None else bytes(section.data())
+    name = data.split(b"\0", 1)[0]
+    at = len(name) // 4 * 4 + 4
+    checksum = int.from_bytes(data[at : at + 4], "little" if elf.little_endian else "big")
+    return name.decode(errors="replace"), checksum if name and len(data) >= at + 4 else None

@@ -101,8 +101,9 @@ class Segment(_Part):
 
 
 class ThreadName(_Part):
-    """What a thread was called when the recording ended."""
+    """What a thread was called when the recording ended, or it. `pid`: once recorders did not tell it."""
 
+    pid: int | None = None
     tid: int
     name: str
 
@@ -236,10 +237,10 @@ def _named_twice(segments: Iterable[Segment]) -> Segment | None:
     """The first that has the index of another one, or its object without being another thread of that one's core."""
     indexes: set[int] = set()
     firsts: dict[str, Segment] = {}
-    threads: set[tuple[str, int]] = set()
+    threads: set[tuple[str, int, int]] = set()
     for segment in segments:
         first = firsts.setdefault(segment.key, segment)
-        thread = (segment.key, segment.tid)
+        thread = (segment.key, segment.pid, segment.tid)
         if segment.index in indexes or thread in threads or (first is not segment and not first.turns):
             return segment
         indexes.add(segment.index)

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from permille.decoder.domain.archive import SessionArchive
 from permille.decoder.domain.binary_repository import BinaryRepository
-from permille.decoder.domain.core_segments import Turn, by_switches, bytes_by_thread, of_core
+from permille.decoder.domain.core_segments import Thread, Turn, by_switches, bytes_by_thread, of_core
 from permille.decoder.domain.cores_together import cores_together
 from permille.decoder.domain.decode_plan import streams
 from permille.decoder.domain.function_numbers import FunctionKey
@@ -224,10 +224,10 @@ def _of_cores(
 ) -> dict[int, dict[str, int]]:
     """ptcore's counters by segment; all else of a thread is in the segment of the core where it first ran."""
     segments = [segment for stream, _ in group for segment in stream]
-    own: dict[int, dict[int, Segment]] = {}
+    own: dict[Thread, dict[int, Segment]] = {}
     for segment in segments:
-        own.setdefault(segment.tid, {})[_core(segment)] = segment
-    written = {(_core(segment), segment.tid): rows.of(segment, own[segment.tid]) for segment in segments}
+        own.setdefault(_thread(segment), {})[_core(segment)] = segment
+    written = {(_core(segment), *_thread(segment)): rows.of(segment, own[_thread(segment)]) for segment in segments}
     stats: dict[int, dict[str, int]] = {segment.index: {} for segment in segments}
     cores = []
     with ExitStack() as stack, ThreadPoolExecutor(task.threads) as pool:
@@ -239,7 +239,7 @@ def _of_cores(
             cores.append((packets, _core(stream[0]), turns, _is_whole(stream) and len(packets) > 0))
             if by_switches(stream[0]):
                 sizes = bytes_by_thread(turns, len(packets))
-                stats |= {segment.index: {"size_bytes": sizes.get(segment.tid, 0)} for segment in stream}
+                stats |= {segment.index: {"size_bytes": sizes.get(_thread(segment), 0)} for segment in stream}
         results = decode_threads(
             cores,
             context.images_or_none(pid for _, _, turns, _ in cores for _, pid, *_ in turns),
@@ -253,13 +253,16 @@ def _of_cores(
             appended=_appended(context, *group[0]) if len(group) == 1 else 0,
             missing={_core(stream[0]): _missing(stream) for stream, _ in group},
         )
-    for (first, tid), result in results.items():
+    for (first, pid, tid), result in results.items():
         for core, counters in result.cores.items():
-            if (there := own.get(tid, {}).get(core)) is not None:
+            if (there := own.get((pid, tid), {}).get(core)) is not None:
                 calls = result.stats["calls"] if core == first else 0
                 stats[there.index] |= {**counters, "calls": calls}
-        if (first, tid) in written:
-            written[first, tid].finish(result)
+        if (first, pid, tid) in written:
+            written[first, pid, tid].finish(result)
+        elif tid and (count := result.stats["calls"]):
+            whose = f"thread {tid} of process {pid}"
+            notes.append(f"{whose}: the manifest has no segment of it, its {count} calls are left out")
     return stats
 
 
@@ -268,6 +271,10 @@ def _appended(context: SessionContext, stream: Stream, packets: mmap.mmap | byte
     if not context.archive.manifest.imported:
         return 0
     return max(len(packets) - sum(segment.size_bytes for segment in stream), 0)
+
+
+def _thread(segment: Segment) -> Thread:
+    return segment.pid, segment.tid
 
 
 def _core(segment: Segment) -> int:

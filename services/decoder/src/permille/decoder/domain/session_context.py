@@ -33,7 +33,8 @@ class SessionContext:
     config: PtConfig
     steps: dict[int, tuple[ImageStep, ...]] = field(default_factory=dict)
     build_ids: dict[str, str] = field(default_factory=dict)
-    timelines: dict[int, CoreTimeline] = field(default_factory=dict)
+    # By pid and tid.
+    timelines: dict[tuple[int, int], CoreTimeline] = field(default_factory=dict)
     # The switch records, and from which TSC on which epoch of a process's image holds: for the streams of cores.
     switches: bytes = b""
     epochs: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
@@ -90,11 +91,12 @@ class SessionContext:
 
     def timeline(self, segment: Segment, *, all_cores: bool = False) -> CoreTimeline:
         """On which cores the segment's thread was; `all_cores`: not on the segment's own alone."""
-        if all_cores and segment.tid in self.timelines:
-            return self.timelines[segment.tid].stays
+        thread = (segment.pid, segment.tid)
+        if all_cores and thread in self.timelines:
+            return self.timelines[thread].stays
         if segment.core >= 0:
             return CoreTimeline((), (segment.core,))
-        return self.timelines.get(segment.tid, CoreTimeline())
+        return self.timelines.get(thread, CoreTimeline())
 
     @property
     def by_time(self) -> bool:

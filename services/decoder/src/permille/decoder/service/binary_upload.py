@@ -30,7 +30,8 @@ class BinaryUpload:
     ) -> decoder_pb2.UploadBinaryResponse:
         """Stores a file. Raises `InvalidArgument` for nothing, too much, or what is no ELF file.
 
-        And `ResourceExhausted` without room for it here or in the store.
+        And for a debug file of none of the binaries that are named, `NotFound` where one of them is not there, and
+        `ResourceExhausted` without room for it here or in the store.
         """
         with room_in(self._scratch):
             return await self._received(requests)
@@ -42,11 +43,13 @@ class BinaryUpload:
         # Left by itself it stays where what is not yet written finds no room.
         with closing(tempfile.NamedTemporaryFile(dir=self._scratch, prefix="upload-")) as file:
             size, debug, head = 0, False, b""
+            of: list[str] = []
             async for request in requests:
                 known = await self._binaries.known(request.build_id, debug=request.debug) if request.build_id else None
                 if known is not None:
                     return _response(known)
                 debug = debug or request.debug
+                of += request.of
                 head += request.data[: len(ELF_MAGIC) - len(head)]
                 if not ELF_MAGIC.startswith(head):
                     raise no_elf(f"this is no ELF file: it begins with {head!r}")
@@ -59,11 +62,15 @@ class BinaryUpload:
                     )
                 await asyncio.to_thread(file.write, request.data)
             await asyncio.to_thread(file.flush)
-            added = await self._binaries.add(Path(file.name), debug=debug)
+            added = await self._binaries.add(Path(file.name), debug=debug, of=of)
         return _response(added)
 
 
 def _response(binary: UploadedBinary) -> decoder_pb2.UploadBinaryResponse:
     return decoder_pb2.UploadBinaryResponse(
-        name=binary.key, build_id=binary.build_id, size_bytes=binary.size_bytes, existed=binary.existed
+        name=binary.key,
+        build_id=binary.build_id,
+        size_bytes=binary.size_bytes,
+        existed=binary.existed,
+        guessed=binary.guessed,
     )

@@ -25,10 +25,12 @@ const MAX_ANCESTORS: usize = 64;
 
 #[derive(Default)]
 pub struct Records<'d> {
-    pub threads: BTreeMap<u32, Thread<'d>>,
+    /// By tid and process: another one may take the number over.
+    pub threads: BTreeMap<(u32, u32), Thread<'d>>,
     /// By process: the pages of one program that it executed after another.
     pub programs: BTreeMap<u32, Vec<Pages<'d>>>,
-    pub names: BTreeMap<u32, String>,
+    /// By process and tid.
+    pub names: BTreeMap<(u32, u32), String>,
     /// Processes that were told of.
     told: BTreeSet<u32>,
     /// By child: a process and which of its programs it ran.
@@ -49,16 +51,15 @@ pub struct Thread<'d> {
 }
 
 pub struct Part<'d> {
-    pub pid: u32,
     pub program: usize,
     /// By sequence number.
     pub buffers: BTreeMap<u64, &'d [u8]>,
 }
 
 impl<'d> Thread<'d> {
-    fn begins(&mut self, pid: u32, program: usize) {
-        if self.parts.last().is_none_or(|last| (last.pid, last.program) != (pid, program)) {
-            self.parts.push(Part { pid, program, buffers: BTreeMap::new() });
+    fn begins(&mut self, program: usize) {
+        if self.parts.last().is_none_or(|last| last.program != program) {
+            self.parts.push(Part { program, buffers: BTreeMap::new() });
         }
     }
 
@@ -101,16 +102,16 @@ impl<'d> Records<'d> {
                 let (sequence, size) = (fields.u64()?, fields.u64()?);
                 let packets = fields.bytes(size)?;
                 let program = self.program(pid);
-                let thread = self.threads.entry(tid).or_default();
+                let thread = self.threads.entry((tid, pid)).or_default();
                 if thread.parts.is_empty() {
-                    thread.begins(pid, program);
+                    thread.begins(program);
                 }
                 thread.take(sequence, packets);
             }
             PROCESS => {
                 let (pid, size) = (id(&mut fields)?, fields.u64()?);
                 let name = Fields::new(fields.bytes(size)?, 0).text();
-                self.names.insert(pid, name);
+                self.names.insert((pid, pid), name);
                 let programs = self.programs.entry(pid).or_default();
                 let again = !self.told.insert(pid);
                 if again || programs.is_empty() {
@@ -120,10 +121,10 @@ impl<'d> Records<'d> {
             THREAD => {
                 let (pid, tid) = (id(&mut fields)?, id(&mut fields)?);
                 let program = self.program(pid);
-                self.threads.entry(tid).or_default().begins(pid, program);
+                self.threads.entry((tid, pid)).or_default().begins(program);
                 // Of a later version.
                 if let Ok(name) = fields.bytes(NAME) {
-                    self.names.entry(tid).or_insert_with(|| Fields::new(name, 0).text());
+                    self.names.entry((pid, tid)).or_insert_with(|| Fields::new(name, 0).text());
                 }
             }
             XPAGE => {
@@ -178,7 +179,7 @@ impl<'d> Records<'d> {
 
     /// Bytes of all processes that ran, with what they inherit.
     pub fn inherited(&self) -> usize {
-        let pids: BTreeSet<u32> = self.threads.values().flat_map(|thread| &thread.parts).map(|part| part.pid).collect();
+        let pids: BTreeSet<u32> = self.threads.keys().map(|&(_, pid)| pid).collect();
         let programs = pids.into_iter().flat_map(|pid| (0..self.programs(pid)).map(move |program| (pid, program)));
         let pages = programs.flat_map(|(pid, program)| self.line(pid, program));
         pages.flat_map(BTreeMap::values).map(|bytes| bytes.len()).sum()

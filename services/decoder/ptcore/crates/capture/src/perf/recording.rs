@@ -144,7 +144,7 @@ impl Sink for Runs {
     fn overflow(&mut self, _: usize, _: Option<u64>, _: u64) {}
 }
 
-fn decoded(capture: &Capture) -> BTreeMap<u32, Runs> {
+fn decoded(capture: &Capture) -> BTreeMap<(u32, u32), Runs> {
     let memory = capture.memory();
     let mut sink = Threads::new(&capture.views, |_| Runs::default());
     for Stream { data, epochs, lost, .. } in &capture.streams {
@@ -156,7 +156,7 @@ fn decoded(capture: &Capture) -> BTreeMap<u32, Runs> {
 
 /// How many instructions ran from each start on, by thread.
 pub fn runs(capture: &Capture) -> Vec<(u32, Vec<u32>)> {
-    decoded(capture).into_iter().map(|(tid, runs)| (tid, runs.0)).filter(|(_, runs)| !runs.is_empty()).collect()
+    decoded(capture).into_iter().map(|((_, tid), runs)| (tid, runs.0)).filter(|(_, runs)| !runs.is_empty()).collect()
 }
 
 /// Where something was lost, how many bytes, and why.

@@ -260,19 +260,21 @@ impl<'o> Sideband<'o> {
             Event::Comm { pid, tid, exec, name } => {
                 if exec {
                     self.spaces.exec(pid, tsc);
+                    self.written.exec(pid);
                     self.untimed.exec(pid);
                 }
                 if self.running.knows(id.cpu, (pid, tid)) && exec {
                     self.running.saw(id.cpu, tsc, Sign::Execs((pid, tid)));
                 }
-                self.names.comm(tsc, tid, name);
+                self.names.comm(tsc, (pid, tid), name);
             }
             Event::Fork { pid, parent, tid, parent_tid, inherits } => {
                 if pid != parent && inherits {
                     self.spaces.fork(parent, pid, tsc);
+                    self.written.fork(parent, pid, tsc);
                 }
                 self.running.knows(id.cpu, (pid, tid));
-                self.names.fork(tsc, tid, parent_tid);
+                self.names.fork(tsc, (pid, tid), (parent, parent_tid));
             }
             Event::ItraceStart { pid, tid } => {
                 if self.running.knows(id.cpu, (pid, tid)) {
@@ -368,6 +370,7 @@ impl<'o> Sideband<'o> {
         kernel::map(&mut self.spaces, &self.kernel, self.options, &mut capture.warnings)?;
         capture.names.extend(self.names.last());
         capture.warnings.append(&mut self.written.warnings);
+        capture.warnings.extend(self.written.doubts());
         for ((name, reason), times) in &self.missing {
             capture.warnings.push(format!("{name}, mapped {times} times: {reason}"));
         }

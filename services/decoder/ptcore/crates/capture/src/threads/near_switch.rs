@@ -76,7 +76,7 @@ impl NearSwitch {
 impl<T: Sinks> Threads<'_, T> {
     /// The epoch follows the other one.
     pub fn will_go_to(&mut self, before: u32, epoch: u32) {
-        let thread = |epoch: u32| self.views.get(epoch as usize).map(|view| (view.tid, view.stay));
+        let thread = |epoch: u32| self.views.get(epoch as usize).map(|view| (view.pid, view.tid, view.stay));
         if self.near.switch.is_some() && self.traced && thread(before) != thread(epoch) {
             self.near.next.push(epoch);
         }

@@ -4,7 +4,11 @@ use super::CodeCache;
 use crate::access::{Access, InstructionClass};
 use crate::memory::CodeMemory;
 use crate::view::View;
-use iced_x86::{Decoder, DecoderOptions, InstructionInfoFactory, OpAccess};
+use iced_x86::{Decoder, DecoderOptions, InstructionInfoFactory, Mnemonic, OpAccess};
+
+/// They write lines of the cache back, or watch one: what the operand names is checked like a byte that is read, but no data is
+/// (Intel SDM, volume 2). iced takes it for one, unlike with those that prefetch or demote a line.
+const NO_DATA: [Mnemonic; 4] = [Mnemonic::Clflush, Mnemonic::Clflushopt, Mnemonic::Clwb, Mnemonic::Umonitor];
 
 impl CodeCache {
     /// What the first `instructions` of the block read and write, by class and width. Accesses that depend on a mask or
@@ -28,7 +32,7 @@ impl CodeCache {
             let instruction = Decoder::with_ip(view.bitness(), bytes, at, DecoderOptions::NONE).decode();
             at = at.wrapping_add(length.into());
             let used = factory.info(&instruction).used_memory();
-            if used.is_empty() {
+            if used.is_empty() || NO_DATA.contains(&instruction.mnemonic()) {
                 continue;
             }
             let class = InstructionClass::of(&instruction);
