@@ -288,6 +288,23 @@ def test_binaries_are_uploaded_once(mesh: Mesh, busy_program: Path, tmp_path: Pa
     assert mesh.run("upload-binary", tmp_path / "none", code=3)
 
 
+def test_a_binary_with_more_takes_the_place_of_one_with_less_and_one_without_contents_none(
+    mesh: Mesh, tmp_path: Path
+) -> None:
+    program, stripped, debug, source = (tmp_path / name for name in ("program", "stripped", "debug", "busy.c"))
+    source.write_text(BUSY)
+    subprocess.run(["cc", "-g", f"-Wl,--build-id=0x{os.urandom(20).hex()}", "-o", program, source], check=True)
+    subprocess.run(["objcopy", "--only-keep-debug", program, debug], check=True)
+    subprocess.run(["strip", "-o", stripped, program], check=True)
+    assert ".debug (" in mesh.run("upload-binary", debug).stdout
+    mesh.run("upload-binary", stripped)
+    assert "in the place of one that had less" in mesh.run("upload-binary", program).stdout
+    assert "was there already" in mesh.run("upload-binary", stripped).stdout
+    stripped.write_bytes(program.read_bytes()[:1000])
+    refused = mesh.run("upload-binary", stripped, code=2).stderr
+    assert "cut off" in refused and "copy it again" in refused
+
+
 def test_names_that_are_given_later_are_there_when_it_is_decoded_again(mesh: Mesh, tmp_path: Path) -> None:
     program, debug, source = tmp_path / "stripped", tmp_path / "stripped.debug", tmp_path / "busy.c"
     source.write_text(BUSY)

@@ -36,7 +36,8 @@ def upload_binary(
 ) -> None:
     """Give the decoder binaries and debug files that it could not get by itself.
 
-    They are kept by build id and used by every later decode. Debug files are those of Debian's -dbgsym packages
+    They are kept by build id and used by every later decode; one that has more (symbols, debug information) takes the
+    place of one that has less. Debug files are those of Debian's -dbgsym packages
     (below /usr/lib/debug/.build-id) or what `objcopy --only-keep-debug` writes.
 
     [bold]Example[/bold]: permille upload-binary ./server --debug ./server.debug
@@ -54,6 +55,7 @@ def upload_binary(
                     "build_id": answered.build_id,
                     "size_bytes": answered.size_bytes,
                     "existed": answered.existed,
+                    "replaced": answered.replaced,
                 }
                 for file, answered in stored
             ]
@@ -61,6 +63,8 @@ def upload_binary(
         return
     for file, answered in stored:
         known = "was there already" if answered.existed else size(answered.size_bytes)
+        if answered.replaced:
+            known += ", in the place of one that had less"
         invocation.console.print(f"{file} -> {answered.name} ({known})", markup=False, soft_wrap=True)
 
 

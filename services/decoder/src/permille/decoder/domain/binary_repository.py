@@ -11,6 +11,7 @@ from pathlib import Path
 
 import zstandard
 from permille.decoder.domain.archive import decompressed, is_lost
+from permille.decoder.domain.elf_content import ElfContent, elf_content
 from permille.decoder.domain.elf_identity import ElfIdentity, file_sha256, identify_elf
 from permille.mesh.errors import InvalidArgument, PermilleError
 from permille.mesh.store import ObjectStore
@@ -31,12 +32,13 @@ class LocalBinary:
 
 @dataclass(frozen=True)
 class UploadedBinary:
-    """What an upload became."""
+    """What an upload became; `replaced`: what was there had less."""
 
     key: str
     build_id: str
     size_bytes: int
     existed: bool
+    replaced: bool = False
 
 
 class BinaryRepository:
@@ -61,11 +63,16 @@ class BinaryRepository:
         return LocalBinary(path, debug or await asyncio.to_thread(self._debug_here, path, mapped_as))
 
     async def add(self, file: Path, *, debug: bool) -> UploadedBinary:
-        """Stores an ELF file under its build id, or its SHA-256 when it has none; again only where it is damaged.
+        """Stores an ELF file under its build id, or its SHA-256 when it has none.
 
-        Raises `InvalidArgument` when it is no ELF, or a debug file without a build id to belong to.
+        Again only where what is there is damaged or has less. A program without its contents is a debug file. Raises
+        `InvalidArgument` when it is no ELF, is cut off, or is a debug file without a build id to belong to.
         """
         identity = await asyncio.to_thread(identify_elf, file)
+        content = await asyncio.to_thread(elf_content, file)
+        debug = debug or content.is_debug_file
+        if not debug:
+            content.require_whole()
         if debug and not identity.build_id:
             raise InvalidArgument(
                 "this debug file has no build id, so no binary can be found for it",
@@ -74,17 +81,30 @@ class BinaryRepository:
             )
         key = await self._key_of(file, identity) + (".debug" if debug else "")
         size = (await asyncio.to_thread(file.stat)).st_size
-        if await self._is_whole(key):
+        stored = await self._content(key) if await self._is_whole(key) else None
+        if stored is not None and not content.adds_to(stored, debug=debug):
             return UploadedBinary(key, identity.build_id, size, existed=True)
         await self._store.put_stream(key, compressed(file))
-        return UploadedBinary(key, identity.build_id, size, existed=False)
+        return UploadedBinary(key, identity.build_id, size, existed=False, replaced=stored is not None)
 
     async def known(self, build_id: str, *, debug: bool) -> UploadedBinary | None:
-        """The binary or debug file with the build id, where it is there; its size is that of the stored object."""
+        """The binary or debug file with the build id, where it is there and none could have more.
+
+        Its size is that of the stored object.
+        """
         key = f"binaries/{build_id}" + (".debug" if debug else "")
-        if not build_id.isalnum() or not await self._store.exists(key):
+        stored = await self._content(key) if build_id.isalnum() else None
+        if stored is None or not stored.has_all(debug=debug):
             return None
         return UploadedBinary(key, build_id, (await self._store.head(key)).size_bytes, existed=True)
+
+    async def _content(self, key: str) -> ElfContent | None:
+        """None: nothing is there, or nothing that can be read."""
+        path, _ = await self._cached(key)
+        try:
+            return None if path is None else await asyncio.to_thread(elf_content, path)
+        except InvalidArgument:
+            return None
 
     async def _is_whole(self, key: str) -> bool:
         try:
@@ -102,18 +122,18 @@ class BinaryRepository:
         return f"binaries/sha256-{await asyncio.to_thread(file_sha256, file)}"
 
     async def _cached(self, key: str) -> tuple[Path | None, str]:
-        path = self._folder / key.removeprefix("binaries/")
         async with self._locks.setdefault(key, asyncio.Lock()):
-            if await asyncio.to_thread(path.is_file):
-                return path, ""
-            if not await self._store.exists(key):
-                return None, "the binary is not in the repository"
             try:
-                await self._download(key, path)
+                # By its content: one that has more may have taken its place, and who has the other one open keeps it.
+                version = (await self._store.head(key)).sha256[:16]
+                path = self._folder / f"{key.removeprefix('binaries/')}-{version}"
+                if not await asyncio.to_thread(path.is_file):
+                    await self._download(key, path)
             except PermilleError as error:
                 if not is_lost(error):
                     raise
-                return None, error.message
+                absent = error.reason == "OBJECT_NOT_FOUND"
+                return None, "the binary is not in the repository" if absent else error.message
         return path, ""
 
     async def _download(self, key: str, path: Path) -> None:

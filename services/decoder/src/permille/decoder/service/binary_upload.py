@@ -65,5 +65,9 @@ class BinaryUpload:
 
 def _response(binary: UploadedBinary) -> decoder_pb2.UploadBinaryResponse:
     return decoder_pb2.UploadBinaryResponse(
-        name=binary.key, build_id=binary.build_id, size_bytes=binary.size_bytes, existed=binary.existed
+        name=binary.key,
+        build_id=binary.build_id,
+        size_bytes=binary.size_bytes,
+        existed=binary.existed,
+        replaced=binary.replaced,
     )
