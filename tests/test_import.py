@@ -204,6 +204,16 @@ def test_binaries_with_more_take_the_place_of_those_with_less(mesh: WholeMesh, t
     assert "main" in functions(again["session"])
 
 
+def test_no_thread_of_a_core_loses_more_than_it_has(mesh: WholeMesh) -> None:
+    told = mesh.json("import", str(reference(LLDB)))
+    session = told["session"].rpartition("/")[2]
+    rows = mesh.json("query", f"SELECT size_bytes, lost_bytes FROM segments WHERE session_id = '{session}'")["rows"]
+    assert all(row["lost_bytes"] <= row["size_bytes"] for row in rows)
+    assert sum(row["lost_bytes"] for row in rows) == told["lost_bytes"]
+    lost = mesh.json("query", f"SELECT sum(size_bytes) AS bytes FROM losses WHERE session_id = '{session}'")["rows"]
+    assert lost == [{"bytes": told["lost_bytes"]}]
+
+
 def test_the_folder_that_perf_makes_with_the_kernel_is_the_recording_in_it(mesh: WholeMesh, tmp_path: Path) -> None:
     file = reference(PERF)
     folder = tmp_path / "perf.data"

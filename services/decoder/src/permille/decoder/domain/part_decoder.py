@@ -22,6 +22,7 @@ from permille.decoder.domain.core_segments import Turn, by_switches, bytes_by_th
 from permille.decoder.domain.cores_together import cores_together
 from permille.decoder.domain.decode_plan import streams
 from permille.decoder.domain.function_numbers import FunctionKey
+from permille.decoder.domain.loss_turns import CoreTurns
 from permille.decoder.domain.manifest import Segment
 from permille.decoder.domain.mapped_packets import giving_back
 from permille.decoder.domain.part_packets import Fetched, Stream, fetched_packets, fetched_together
@@ -226,7 +227,8 @@ def _of_cores(
     own: dict[int, dict[int, Segment]] = {}
     for segment in segments:
         own.setdefault(segment.tid, {})[_core(segment)] = segment
-    written = {(_core(segment), segment.tid): rows.of(segment, own[segment.tid]) for segment in segments}
+    core_turns: dict[int, CoreTurns] = {}
+    written = {(_core(segment), segment.tid): rows.of(segment, own[segment.tid], core_turns) for segment in segments}
     stats: dict[int, dict[str, int]] = {segment.index: {} for segment in segments}
     cores = []
     with ExitStack() as stack, ThreadPoolExecutor(task.threads) as pool:
@@ -235,6 +237,7 @@ def _of_cores(
         divided = pool.map(lambda one: _turns(context, *one), group)
         for (stream, packets), (turns, told) in zip(group, divided, strict=True):
             notes += told
+            core_turns[_core(stream[0])] = CoreTurns(turns, {segment.tid: segment for segment in stream})
             cores.append((packets, _core(stream[0]), turns, _is_whole(stream) and len(packets) > 0))
             if by_switches(stream[0]):
                 sizes = bytes_by_thread(turns, len(packets))
@@ -258,6 +261,9 @@ def _of_cores(
                 stats[there.index] |= {**counters, "calls": calls}
         if (first, tid) in written:
             written[first, tid].finish(result)
+    for of_one in core_turns.values():
+        for index, lost_bytes in of_one.moved.items():
+            stats[index]["lost_bytes"] = stats[index].get("lost_bytes", 0) + lost_bytes
     return stats
 
 
