@@ -265,6 +265,13 @@ def test_an_export_that_cannot_be_written_leaves_nothing(mesh: Mesh, session: st
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_page_goes_to_standard_output_as_exports_do(mesh: Mesh, session: str) -> None:
+    page = mesh.run("report", session, "--html", "-").stdout
+    assert page.lstrip().lower().startswith("<!doctype html>")
+    assert page.rstrip().endswith("</html>")
+    assert not Path("-").exists()
+
+
 def test_deleting_asks_first_and_deletes_for_good(mesh: Mesh, busy: subprocess.Popen[str]) -> None:
     name = mesh.json("trace", "--pid", str(busy.pid), "--for", "10ms")["sessions"][0]
     refused = mesh.run("delete", name, code=2)
