@@ -178,6 +178,42 @@ def test_the_same_file_twice_is_one_session(mesh: WholeMesh, tmp_path: Path) -> 
     assert [one["session_id"] for one in mesh.sessions()].count(first["session"].rpartition("/")[2]) == 1
 
 
+def test_binaries_with_more_take_the_place_of_those_with_less(mesh: WholeMesh, tmp_path: Path) -> None:
+    bundle = tmp_path / "bundle"
+    shutil.copytree(reference("lldb/intelpt-trace"), bundle)
+    program, recording = bundle / "a.out", str(bundle / "trace.json")
+    # Of a build of its own: other tests store this program.
+    whole = program.read_bytes().replace(bytes.fromhex("6aa9a4e26f282f33377d59fece874c715b41261a"), os.urandom(20))
+
+    def functions(session: str) -> list[str]:
+        return [row["name"] for row in mesh.json("report", session.rpartition("/")[2])["functions"]]
+
+    program.write_bytes(whole[:1000])
+    cut = mesh.json("import", recording)
+    assert cut["instructions"] == 0
+    assert any("a.out is left out: this file is cut off" in note for note in cut["notes"])
+    program.write_bytes(whole)
+    subprocess.run(["strip", program], check=True)
+    stripped = mesh.json("import", recording)
+    assert stripped["instructions"] > 0
+    assert "main" not in functions(stripped["session"])
+    program.write_bytes(whole)
+    again = mesh.json("import", recording)
+    # What was decoded with the stripped one is not taken for its answer.
+    assert (again["session"], again["existed"]) == (stripped["session"], True)
+    assert "main" in functions(again["session"])
+
+
+def test_no_thread_of_a_core_loses_more_than_it_has(mesh: WholeMesh) -> None:
+    told = mesh.json("import", str(reference(LLDB)))
+    session = told["session"].rpartition("/")[2]
+    rows = mesh.json("query", f"SELECT size_bytes, lost_bytes FROM segments WHERE session_id = '{session}'")["rows"]
+    assert all(row["lost_bytes"] <= row["size_bytes"] for row in rows)
+    assert sum(row["lost_bytes"] for row in rows) == told["lost_bytes"]
+    lost = mesh.json("query", f"SELECT sum(size_bytes) AS bytes FROM losses WHERE session_id = '{session}'")["rows"]
+    assert lost == [{"bytes": told["lost_bytes"]}]
+
+
 def test_the_folder_that_perf_makes_with_the_kernel_is_the_recording_in_it(mesh: WholeMesh, tmp_path: Path) -> None:
     file = reference(PERF)
     folder = tmp_path / "perf.data"

@@ -265,6 +265,13 @@ def test_an_export_that_cannot_be_written_leaves_nothing(mesh: Mesh, session: st
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_page_goes_to_standard_output_as_exports_do(mesh: Mesh, session: str) -> None:
+    page = mesh.run("report", session, "--html", "-").stdout
+    assert page.lstrip().lower().startswith("<!doctype html>")
+    assert page.rstrip().endswith("</html>")
+    assert not Path("-").exists()
+
+
 def test_deleting_asks_first_and_deletes_for_good(mesh: Mesh, busy: subprocess.Popen[str]) -> None:
     name = mesh.json("trace", "--pid", str(busy.pid), "--for", "10ms")["sessions"][0]
     refused = mesh.run("delete", name, code=2)
@@ -290,6 +297,23 @@ def test_binaries_are_uploaded_once(mesh: Mesh, busy_program: Path, tmp_path: Pa
     refused = mesh.run("upload-binary", "/etc/passwd", code=2)
     assert "/etc/passwd" in refused.stderr
     assert mesh.run("upload-binary", tmp_path / "none", code=3)
+
+
+def test_a_binary_with_more_takes_the_place_of_one_with_less_and_one_without_contents_none(
+    mesh: Mesh, tmp_path: Path
+) -> None:
+    program, stripped, debug, source = (tmp_path / name for name in ("program", "stripped", "debug", "busy.c"))
+    source.write_text(BUSY)
+    subprocess.run(["cc", "-g", f"-Wl,--build-id=0x{os.urandom(20).hex()}", "-o", program, source], check=True)
+    subprocess.run(["objcopy", "--only-keep-debug", program, debug], check=True)
+    subprocess.run(["strip", "-o", stripped, program], check=True)
+    assert ".debug (" in mesh.run("upload-binary", debug).stdout
+    mesh.run("upload-binary", stripped)
+    assert "in the place of one that had less" in mesh.run("upload-binary", program).stdout
+    assert "was there already" in mesh.run("upload-binary", stripped).stdout
+    stripped.write_bytes(program.read_bytes()[:1000])
+    refused = mesh.run("upload-binary", stripped, code=2).stderr
+    assert "cut off" in refused and "copy it again" in refused
 
 
 def test_names_that_are_given_later_are_there_when_it_is_decoded_again(mesh: Mesh, tmp_path: Path) -> None:

@@ -267,3 +267,11 @@ def test_the_doctor_names_the_fix_for_what_is_missing(tmp_path: Path) -> None:
     found = permille_alone("doctor", "--state-dir", tmp_path, PATH="/nonexistent")
     assert found.returncode == 4
     assert "apt-get install qemu-user" in found.stdout
+
+
+@pytest.mark.parametrize("words", [["pt", "stat"], ["upload-binary"]], ids=" ".join)
+def test_a_name_of_several_lines_is_told_on_one(tmp_path: Path, words: list[str]) -> None:
+    failed = permille_alone(*words, tmp_path / "none\n  reason: NONE")
+    assert failed.returncode == 3
+    assert "none\\x0a  reason: NONE" in failed.stderr
+    assert "\n  reason: NONE" not in failed.stderr

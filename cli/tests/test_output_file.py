@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from permille.cli.output_file import write_file
-from permille.mesh.errors import ResourceExhausted
+from permille.mesh.errors import InvalidArgument, ResourceExhausted
 
 
 def test_a_file_that_ulimit_does_not_let_grow_has_no_room(tmp_path: Path) -> None:
@@ -43,6 +43,19 @@ def test_a_device_is_written_to_and_not_replaced(tmp_path: Path) -> None:
     with pytest.raises(ResourceExhausted):
         write_file(device, [b"more"])
     assert device.readlink() == Path("/dev/full")
+
+
+def test_where_a_folder_is_a_file_in_it_is_to_be_named(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgument) as error:
+        write_file(tmp_path, [b"page"])
+    assert "mkdir" not in error.value.help and str(tmp_path / "NAME") in error.value.help
+
+
+def test_the_way_out_of_a_full_disk_names_no_option(tmp_path: Path) -> None:
+    """Commands call theirs differently."""
+    with pytest.raises(ResourceExhausted) as error:
+        write_file(Path("/dev/full"), [b"page"])
+    assert " -o" not in error.value.help
 
 
 def test_a_link_stays_and_what_it_points_to_is_replaced(tmp_path: Path) -> None:

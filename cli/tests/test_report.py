@@ -185,9 +185,22 @@ def test_full_buffers_early_ends_and_empty_recordings_are_told() -> None:
     assert "buffers of 1 of 1 threads ran full" in told
     ended = replace(REPORT, session=replace(SESSION, stop_reason="TARGET_EXITED"))
     assert any("the program ended" in note.text for note in notes(ended))
-    nothing = replace(REPORT, functions=[], segments=[], losses=[], session=replace(SESSION, instructions=0))
-    assert any("nothing was executed" in note.text for note in notes(nothing))
-    assert "Losses: none" in text(replace(nothing, session=replace(SESSION, lost_bytes=0)))
+    session = replace(SESSION, instructions=0, lost_bytes=0)
+    nothing = replace(REPORT, functions=[], segments=[], losses=[], session=session)
+    assert any("the target slept" in note.text for note in notes(nothing))
+    assert "Losses: none" in text(nothing)
+
+
+def test_a_target_of_which_something_is_lost_did_not_sleep() -> None:
+    told = notes(replace(REPORT, functions=[], segments=[], session=replace(SESSION, instructions=0)))
+    assert [note.text for note in told] == ["nothing could be decoded: the losses say why"]
+
+
+def test_of_what_was_imported_nobody_knows_whether_it_slept() -> None:
+    session = replace(SESSION, instructions=0, lost_bytes=0, backend="imported:lldb")
+    (told,) = notes(replace(REPORT, functions=[], segments=[], losses=[], session=session))
+    assert "imported" in told.text and "slept" not in told.text
+    assert told.way_out == ""
 
 
 def test_what_is_said_of_the_whole_session_is_a_note_and_no_loss() -> None:

@@ -13,6 +13,7 @@ import pytest
 from permille.decoder.domain.query import QueryEngine, QueryLimits
 from permille.decoder.domain.session_export import ExportFormat, ExportWish, SessionExports
 from permille.decoder.main import DecoderSettings
+from permille.mesh.channels import MOST_MESSAGE_BYTES
 from permille.mesh.errors import Code, PermilleError
 from permille.mesh.store import open_store
 from permille.mesh.table_schemas import SCHEMAS
@@ -158,6 +159,19 @@ async def test_time_is_bounded(tables: Tables) -> None:
     with pytest.raises(PermilleError) as error:
         await answer(tables, endless, timeout_s=0.3)
     assert (error.value.code, error.value.reason) == (Code.DEADLINE_EXCEEDED, "QUERY_TIMEOUT")
+
+
+@pytest.mark.parametrize(
+    ("sql", "size_bytes"),
+    [("SELECT repeat('x', 20000000)", 20_000_000), ("SELECT repeat('x', 1000) FROM range(30000)", 30_000_000)],
+)
+async def test_an_answer_comes_in_pieces_that_fit_a_message_whatever_its_rows_have(
+    tables: Tables, sql: str, size_bytes: int
+) -> None:
+    parts = [part async for part in QueryEngine(tables, QueryLimits()).run(sql)]
+    assert max(len(part.arrow_ipc) for part in parts) < MOST_MESSAGE_BYTES // 2
+    found, _ = await answer(tables, sql, max_rows=30_000)
+    assert sum(len(str(row)) for row in found.column(0).to_pylist()) == size_bytes
 
 
 async def test_a_caller_who_goes_away_ends_the_query(tables: Tables) -> None:

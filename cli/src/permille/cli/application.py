@@ -179,10 +179,11 @@ def _no_room(error: OSError) -> ResourceExhausted:
 
 
 def _no_unicode(text: str) -> InvalidArgument:
+    names = any(argument.partition("=")[0] in ("--name", "-n") for argument in sys.argv)
     return InvalidArgument(
         f"{text[:100]!r} is no UTF-8",
         reason="NOT_UTF8",
-        help="write it in UTF-8; a process that is not called so has a number, for --pid",
+        help="write it in UTF-8" + ("; a process that is not called so has a number, for --pid" if names else ""),
     )
 
 

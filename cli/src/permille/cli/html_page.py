@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -48,6 +49,11 @@ def template() -> str:
     return file.read_text(encoding="utf-8")
 
 
-def write_page(file: Path, report: Report, page_parts: PageParts) -> int:
-    """Writes the page; its size in bytes. Raises what `write_file` raises."""
-    return write_file(file, [report_page(template(), report, page_parts.profile).encode()])
+def write_page(file: Path | None, report: Report, page_parts: PageParts) -> int:
+    """Writes the page; its size in bytes. None: to standard output. Raises what `write_file` raises."""
+    page = report_page(template(), report, page_parts.profile).encode()
+    if file is not None:
+        return write_file(file, [page])
+    sys.stdout.buffer.write(page)
+    sys.stdout.buffer.flush()
+    return len(page)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 import shlex
 import sys
 from collections.abc import Callable
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from permille.mesh.config import MeshConfig
 
 _PANEL = "Every command"
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 _OPTIONS: dict[str, Any] = {
     "as_json": Annotated[
@@ -97,7 +99,9 @@ class Invocation:
 
     def print_json(self, value: object) -> None:
         """One JSON document on standard output."""
-        sys.stdout.write(json.dumps(value, ensure_ascii=False, indent=2) + "\n")
+        text = json.dumps(value, ensure_ascii=False, indent=2)
+        # What is no UTF-8, as in names of files, is written out as in text: JSON has nothing for half a character.
+        sys.stdout.write(_SURROGATE.sub(lambda found: f"\\\\u{ord(found[0]):04x}", text) + "\n")
         sys.stdout.flush()
 
 

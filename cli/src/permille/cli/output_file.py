@@ -10,14 +10,15 @@ from collections.abc import AsyncIterable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from permille.mesh.errors import NotFound, PermilleError, PermissionDenied, ResourceExhausted
+from permille.mesh.errors import InvalidArgument, NotFound, PermilleError, PermissionDenied, ResourceExhausted
 from permille.mesh.no_room import is_no_room
 
 
 def write_file(file: Path, pieces: Iterable[bytes]) -> int:
     """Writes the pieces in the place of `file`; their size in bytes.
 
-    Raises `NotFound` for a missing folder, `PermissionDenied`, `ResourceExhausted` for a full disk.
+    Raises `NotFound` for a missing folder, `InvalidArgument` where there is a folder, `PermissionDenied`,
+    `ResourceExhausted` for a full disk.
     """
     draft = Draft(file)
     with draft:
@@ -102,10 +103,12 @@ def _cannot_write(file: Path, error: OSError) -> PermilleError:
     message = f"cannot write {file}: {error.strerror}"
     metadata = {"file": str(file)}
     if is_no_room(error):
-        return ResourceExhausted(
-            message, reason="DISK_FULL", help="make room, or write elsewhere with -o", metadata=metadata
+        return ResourceExhausted(message, reason="DISK_FULL", help="make room, or name another file", metadata=metadata)
+    if error.errno == errno.EISDIR:
+        return InvalidArgument(
+            message, reason="OUTPUT_IS_FOLDER", help=f"name a file in it: {file / 'NAME'}", metadata=metadata
         )
-    if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EISDIR):
+    if error.errno in (errno.ENOENT, errno.ENOTDIR):
         return NotFound(
             message, reason="OUTPUT_FOLDER", help=f"make the folder: mkdir -p {file.parent}", metadata=metadata
         )

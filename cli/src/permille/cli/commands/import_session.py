@@ -20,7 +20,7 @@ from permille.cli.rendering.terminal_text import escaped
 from permille.cli.rendering.units import count, size
 from permille.cli.report_data import decode
 from permille.cli.session_import.session_content import SessionContent, session_content
-from permille.cli.session_import.session_sending import send_session
+from permille.cli.session_import.session_sending import Sent, send_session
 from permille.cli.session_list import ListedSession
 from permille.mesh.errors import Cancelled
 
@@ -109,27 +109,29 @@ def _told(display: ProgressDisplay, stage: str) -> Callable[[int, int], None]:
 
 
 async def _decode(
-    client: MeshClient, sent: decoder_pb2.UploadSessionResponse, display: ProgressDisplay, patience_s: float
+    client: MeshClient, sent: Sent, display: ProgressDisplay, patience_s: float
 ) -> decoder_pb2.DecodeResult:
-    session = ListedSession(name=sent.session, state="STORED")
-    return await decode(client, session, display, patience_s=patience_s, request_id=f"import-{sent.recording[:32]}")
+    session = ListedSession(name=sent.session.session, state="STORED")
+    # What was decoded before had less.
+    once = "" if sent.session.existed and sent.has_more else f"import-{sent.session.recording[:32]}"
+    return await decode(client, session, display, patience_s=patience_s, request_id=once)
 
 
 def _tell(
     invocation: Invocation,
     content: SessionContent,
-    sent: decoder_pb2.UploadSessionResponse,
+    sent: Sent,
     result: decoder_pb2.DecodeResult,
 ) -> None:
-    notes = content.manifest["notes"]
+    session, notes = sent.session, [*content.manifest["notes"], *sent.notes]
     if invocation.as_json:
         invocation.print_json(
             {
-                "session": sent.session,
-                "existed": sent.existed,
+                "session": session.session,
+                "existed": session.existed,
                 "kind": content.capture.kind,
                 "raw_bytes": result.raw_bytes,
-                "stored_bytes": sent.stored_bytes,
+                "stored_bytes": session.stored_bytes,
                 "lost_bytes": result.lost_bytes,
                 "instructions": result.instructions,
                 "calls": result.calls,
@@ -139,11 +141,12 @@ def _tell(
         return
     for note in notes:
         invocation.notes.print(f"note: {escaped(note)}", markup=False)
-    known = ", which was there already" if sent.existed else f", {size(result.raw_bytes)} of packets"
+    known = ", which was there already" if session.existed else f", {size(result.raw_bytes)} of packets"
     lost = f", {size(result.lost_bytes)} lost" if result.lost_bytes else ""
-    session_id = sent.session.rpartition("/")[2]
+    name = session.session
+    session_id = name.rpartition("/")[2]
     invocation.console.print(
-        f"session {sent.session}{known}: {count(result.instructions)} instructions, {count(result.calls)} calls{lost}",
+        f"session {name}{known}: {count(result.instructions)} instructions, {count(result.calls)} calls{lost}",
         markup=False,
         soft_wrap=True,
     )

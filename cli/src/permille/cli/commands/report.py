@@ -45,7 +45,8 @@ def report(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Write a page instead: tables, flame graph, time line, in one file without network.",
+            help="Write a page instead: tables, flame graph, time line, in one file without network. `-` is standard"
+            " output.",
             readable=False,
         ),
     ] = None,
@@ -87,19 +88,21 @@ def report(
 
     found, parts = in_mesh(invocation.config, work)
     if html is not None and parts is not None:
-        size_bytes = write_page(html, found, parts)
-        if invocation.as_json:
+        file = None if str(html) == "-" else html
+        size_bytes = write_page(file, found, parts)
+        if file is not None and invocation.as_json:
             invocation.print_json(
                 {
                     "session": found.session.name,
-                    "file": str(html),
+                    "file": str(file),
                     "size_bytes": size_bytes,
                     "omitted_calls": parts.omitted_calls,
                 }
             )
             return
-        invocation.console.print(f"wrote {html}; it opens in any browser, without network", soft_wrap=True)
-        if parts.omitted_calls:
+        if file is not None:
+            invocation.console.print(f"wrote {file}; it opens in any browser, without network", soft_wrap=True)
+        if parts.omitted_calls and not invocation.as_json:
             invocation.notes.print(f"{parts.omitted_calls:,} short calls are left out of the pictures: --max-calls 0")
         return
     if invocation.as_json:

@@ -36,9 +36,10 @@ def upload_binary(
 ) -> None:
     """Give the decoder binaries and debug files that it could not get by itself.
 
-    They are kept by build id and used by every later decode. A debug file has to be that of one of the binaries: by
-    its build id, or where there is none by the checksum that the binary has of it (.gnu_debuglink). Debug files are
-    those of Debian's -dbgsym packages (below /usr/lib/debug/.build-id) or what `objcopy --only-keep-debug` writes.
+    They are kept by build id and used by every later decode; one that has more (symbols, debug information) takes the
+    place of one that has less. A debug file has to be that of one of the binaries: by its build id, or where there is
+    none by the checksum that the binary has of it (.gnu_debuglink). Debug files are those of Debian's -dbgsym packages
+    (below /usr/lib/debug/.build-id) or what `objcopy --only-keep-debug` writes.
 
     [bold]Example[/bold]: permille upload-binary ./server --debug ./server.debug
     """
@@ -56,6 +57,7 @@ def upload_binary(
                     "size_bytes": answered.size_bytes,
                     "existed": answered.existed,
                     "guessed": answered.guessed,
+                    "replaced": answered.replaced,
                 }
                 for file, answered in stored
             ]
@@ -63,6 +65,8 @@ def upload_binary(
         return
     for file, answered in stored:
         known = "was there already" if answered.existed else size(answered.size_bytes)
+        if answered.replaced:
+            known += ", in the place of one that had less"
         guess = ": that it belongs there is a guess, as no build id or checksum says it" if answered.guessed else ""
         invocation.console.print(f"{file} -> {answered.name} ({known}){guess}", markup=False, soft_wrap=True)
 

@@ -229,10 +229,17 @@ def notes(report: Report) -> list[Note]:
             )
         )
     if not report.functions:
-        found.append(
-            Note("nothing was executed, or nothing could be decoded: the target slept", "trace while it has work to do")
-        )
+        found.append(_nothing(report))
     return found
+
+
+def _nothing(report: Report) -> Note:
+    # A target that slept leaves no packets that could be lost.
+    if report.session.lost_bytes or report.losses:
+        return Note("nothing could be decoded: the losses say why")
+    if report.session.backend.startswith("imported:"):
+        return Note("the packets that were imported tell of no instruction")
+    return Note("nothing was executed: the target slept or waited", "trace while it has work to do")
 
 
 def _nameless(report: Report) -> list[Note]:

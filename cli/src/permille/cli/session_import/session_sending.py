@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ from permille.api.decoder.v1 import decoder_pb2
 from permille.cli.client import MeshClient, answer
 from permille.cli.patience import Patience
 from permille.cli.session_import.session_content import SessionContent, read_binary
-from permille.mesh.errors import Unavailable
+from permille.mesh.errors import InvalidArgument, Unavailable
 
 if TYPE_CHECKING:
     from permille.ptcore import ListedBinary
@@ -20,17 +21,32 @@ if TYPE_CHECKING:
 Progress = Callable[[int, int], None]
 
 
-async def send_session(
-    client: MeshClient, content: SessionContent, progress: Progress, patience: Patience
-) -> decoder_pb2.UploadSessionResponse:
+@dataclass(frozen=True)
+class Sent:
+    """The session as it is there. `has_more`: binaries came that were not there, or had less; `notes`: what did not."""
+
+    session: decoder_pb2.UploadSessionResponse
+    has_more: bool
+    notes: list[str]
+
+
+async def send_session(client: MeshClient, content: SessionContent, progress: Progress, patience: Patience) -> Sent:
     """Begins an upload anew while the decoder is away: what is there already is not stored twice.
 
-    Raises what the services raise; nothing of the session is there then.
+    A binary that the decoder does not take is left out. Raises what the services raise; nothing of the session is
+    there then.
     """
+    has_more, notes = False, []
 
     async def binary(listed: ListedBinary, *, debug: bool) -> None:
+        nonlocal has_more
         decoder = await client.decoder()
-        await answer(decoder.UploadBinary(_binary(listed, debug=debug)))
+        try:
+            answered = await answer(decoder.UploadBinary(_binary(listed, debug=debug)))
+        except InvalidArgument as error:
+            notes.append(f"{listed.path} is left out: {error.message}; {error.help}, and import again")
+            return
+        has_more = has_more or not answered.existed
 
     async def session() -> decoder_pb2.UploadSessionResponse:
         decoder = await client.decoder()
@@ -41,7 +57,7 @@ async def send_session(
         await patience.until_answered(partial(binary, listed, debug=False))
         if listed.debug_bytes and key == f"binaries/{listed.build_id}":
             await patience.until_answered(partial(binary, listed, debug=True))
-    return await patience.until_answered(session)
+    return Sent(await patience.until_answered(session), has_more, notes)
 
 
 async def _require_mesh(client: MeshClient) -> None:

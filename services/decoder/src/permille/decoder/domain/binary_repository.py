@@ -14,6 +14,7 @@ from pathlib import Path
 import zstandard
 from permille.decoder.domain.archive import decompressed, is_lost
 from permille.decoder.domain.debug_owner import Owner, owner_of
+from permille.decoder.domain.elf_content import ElfContent, elf_content
 from permille.decoder.domain.elf_identity import ElfIdentity, file_sha256, identify_elf
 from permille.mesh.errors import InvalidArgument, NotFound, PermilleError
 from permille.mesh.store import ObjectStore
@@ -35,13 +36,17 @@ class LocalBinary:
 
 @dataclass(frozen=True)
 class UploadedBinary:
-    """What an upload became. `guessed`: only the request says that the debug file is that of the binary."""
+    """What an upload became; `replaced`: what was there had less.
+
+    `guessed`: only the request says that the debug file is that of the binary.
+    """
 
     key: str
     build_id: str
     size_bytes: int
     existed: bool
     guessed: bool = False
+    replaced: bool = False
 
 
 class BinaryRepository:
@@ -67,27 +72,37 @@ class BinaryRepository:
         return LocalBinary(path, debug or await self._guessed(key))
 
     async def add(self, file: Path, *, debug: bool, of: Collection[str] = ()) -> UploadedBinary:
-        """Stores an ELF file under its build id, or its SHA-256 when it has none; again only where it is damaged.
+        """Stores an ELF file under its build id, or its SHA-256 when it has none.
 
-        `of`: keys of the binaries of which a debug file may be the one. Raises `InvalidArgument` when it is no ELF, a
-        debug file of none of them, or one without a build id to belong to, and `NotFound` for a binary that is not
-        there.
+        Again only where what is there is damaged or has less. A program without its contents is a debug file. `of`: keys of
+        the binaries of which a debug file may be the one. Raises `InvalidArgument` when it is no ELF, is cut off, is a
+        debug file of none of them, or one without a build id to belong to, and `NotFound` for a binary that is not there.
         """
         identity = await asyncio.to_thread(identify_elf, file)
+        content = await asyncio.to_thread(elf_content, file)
+        debug = debug or content.is_debug_file
         if debug and of:
-            return await self._add_debug(file, identity, await self._owner(file, identity, of))
-        if debug and not identity.build_id:
+            return await self._add_debug(file, identity, content, await self._owner(file, identity, of))
+        if not debug:
+            content.require_whole()
+        elif not identity.build_id:
             raise InvalidArgument(
                 "this debug file has no build id, so no binary can be found for it",
                 reason="NO_BUILD_ID",
                 help="link the program with -Wl,--build-id before splitting off the debug file",
             )
         key = await self._key_of(file, identity) + (".debug" if debug else "")
+        return await self._add(key, file, identity, content, debug=debug)
+
+    async def _add(
+        self, key: str, file: Path, identity: ElfIdentity, content: ElfContent, *, debug: bool
+    ) -> UploadedBinary:
         size = (await asyncio.to_thread(file.stat)).st_size
-        if await self._is_whole(key):
+        stored = await self._content(key) if await self._is_whole(key) else None
+        if stored is not None and not content.adds_to(stored, debug=debug):
             return UploadedBinary(key, identity.build_id, size, existed=True)
         await self._store.put_stream(key, compressed(file))
-        return UploadedBinary(key, identity.build_id, size, existed=False)
+        return UploadedBinary(key, identity.build_id, size, existed=False, replaced=stored is not None)
 
     async def _owner(self, file: Path, identity: ElfIdentity, of: Collection[str]) -> Owner:
         binaries = {}
@@ -103,14 +118,18 @@ class BinaryRepository:
             binaries[key] = await asyncio.to_thread(_identified, path)
         return await asyncio.to_thread(owner_of, file, identity, binaries)
 
-    async def _add_debug(self, file: Path, identity: ElfIdentity, owner: Owner) -> UploadedBinary:
-        key = f"{owner.key}.guess" if owner.guessed else f"{owner.key}.debug"
-        size = (await asyncio.to_thread(file.stat)).st_size
+    async def _add_debug(
+        self, file: Path, identity: ElfIdentity, content: ElfContent, owner: Owner
+    ) -> UploadedBinary:
+        if not owner.guessed:
+            return await self._add(f"{owner.key}.debug", file, identity, content, debug=True)
         # A guess gives way to the next one.
-        existed = await self._is_whole(key) and (not owner.guessed or await self._holds(key, file))
+        key = f"{owner.key}.guess"
+        size = (await asyncio.to_thread(file.stat)).st_size
+        existed = await self._is_whole(key) and await self._holds(key, file)
         if not existed:
             await self._store.put_stream(key, compressed(file))
-        return UploadedBinary(key, identity.build_id, size, existed, owner.guessed)
+        return UploadedBinary(key, identity.build_id, size, existed, guessed=True)
 
     async def _holds(self, key: str, file: Path) -> bool:
         digest = hashlib.sha256()
@@ -119,11 +138,23 @@ class BinaryRepository:
         return digest.hexdigest() == await asyncio.to_thread(file_sha256, file)
 
     async def known(self, build_id: str, *, debug: bool) -> UploadedBinary | None:
-        """The binary or debug file with the build id, where it is there; its size is that of the stored object."""
+        """The binary or debug file with the build id, where it is there and none could have more.
+
+        Its size is that of the stored object.
+        """
         key = f"binaries/{build_id}" + (".debug" if debug else "")
-        if not build_id.isalnum() or not await self._store.exists(key):
+        stored = await self._content(key) if build_id.isalnum() else None
+        if stored is None or not stored.has_all(debug=debug):
             return None
         return UploadedBinary(key, build_id, (await self._store.head(key)).size_bytes, existed=True)
+
+    async def _content(self, key: str) -> ElfContent | None:
+        """None: nothing is there, or nothing that can be read."""
+        path, _ = await self._cached(key)
+        try:
+            return None if path is None else await asyncio.to_thread(elf_content, path)
+        except InvalidArgument:
+            return None
 
     async def _is_whole(self, key: str) -> bool:
         try:
@@ -142,26 +173,21 @@ class BinaryRepository:
 
     async def _guessed(self, key: str) -> Path | None:
         """The debug file that nothing contradicts: the last one that was given for the binary."""
-        guess = f"{key}.guess"
-        if not await self._store.exists(guess):
-            return None
-        # Another one may have taken its place.
-        version = (await self._store.head(guess)).sha256[:16]
-        return (await self._cached(guess, version))[0]
+        return (await self._cached(f"{key}.guess"))[0]
 
-    async def _cached(self, key: str, version: str = "") -> tuple[Path | None, str]:
-        path = self._folder / (key.removeprefix("binaries/") + version)
+    async def _cached(self, key: str) -> tuple[Path | None, str]:
         async with self._locks.setdefault(key, asyncio.Lock()):
-            if await asyncio.to_thread(path.is_file):
-                return path, ""
-            if not await self._store.exists(key):
-                return None, "the binary is not in the repository"
             try:
-                await self._download(key, path)
+                # By its content: one that has more may have taken its place, and who has the other one open keeps it.
+                version = (await self._store.head(key)).sha256[:16]
+                path = self._folder / f"{key.removeprefix('binaries/')}-{version}"
+                if not await asyncio.to_thread(path.is_file):
+                    await self._download(key, path)
             except PermilleError as error:
                 if not is_lost(error):
                     raise
-                return None, error.message
+                absent = error.reason == "OBJECT_NOT_FOUND"
+                return None, "the binary is not in the repository" if absent else error.message
         return path, ""
 
     async def _download(self, key: str, path: Path) -> None:

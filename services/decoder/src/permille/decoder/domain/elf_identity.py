@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import mmap
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, TypeVar, cast
 
 from elftools.common.exceptions import ELFError
 from elftools.elf.elffile import ELFFile
@@ -15,6 +16,7 @@ from elftools.elf.sections import NoteSection
 from elftools.elf.segments import NoteSegment
 from permille.mesh.errors import InvalidArgument
 
+_Told = TypeVar("_Told")
 # What pyelftools raises where a file is damaged.
 _UNREADABLE = (ELFError, ValueError, LookupError, AssertionError, AttributeError, TypeError, OverflowError, OSError)
 # By class, of the file's header: e_shoff, and e_shnum with e_shstrndx (System V ABI, "ELF Header").
@@ -35,14 +37,19 @@ def identify_elf(path: Path) -> ElfIdentity:
 
     One whose section headers are damaged is what its segments say.
     """
+    return told_of(path, _identity)
+
+
+def told_of(path: Path, tell: Callable[[ELFFile], _Told]) -> _Told:
+    """What `tell` says of the file, without its sections where those are damaged. Raises as `identify_elf`."""
     with path.open("rb") as file:
         try:
-            return _identity(file)
+            return tell(ELFFile(file))
         except _UNREADABLE as error:
             damage = error
         try:
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY) as private:
-                return _identity(_without_sections(private))
+                return tell(ELFFile(_without_sections(private)))
         except _UNREADABLE:
             raise no_elf(f"this is no ELF file that can be read: {damage}") from None
 
@@ -62,8 +69,7 @@ def file_sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _identity(file: IO[bytes]) -> ElfIdentity:
-    elf = ELFFile(file)
+def _identity(elf: ELFFile) -> ElfIdentity:
     return ElfIdentity(_build_id(elf), *_debug_link(elf))
 
 

@@ -22,6 +22,7 @@ from permille.decoder.domain.core_segments import Thread, Turn, by_switches, byt
 from permille.decoder.domain.cores_together import cores_together
 from permille.decoder.domain.decode_plan import streams
 from permille.decoder.domain.function_numbers import FunctionKey
+from permille.decoder.domain.loss_turns import CoreTurns
 from permille.decoder.domain.manifest import Segment
 from permille.decoder.domain.mapped_packets import giving_back
 from permille.decoder.domain.part_packets import Fetched, Stream, fetched_packets, fetched_together
@@ -227,7 +228,10 @@ def _of_cores(
     own: dict[Thread, dict[int, Segment]] = {}
     for segment in segments:
         own.setdefault(_thread(segment), {})[_core(segment)] = segment
-    written = {(_core(segment), *_thread(segment)): rows.of(segment, own[_thread(segment)]) for segment in segments}
+    core_turns: dict[int, CoreTurns] = {}
+    written = {
+        (_core(segment), *_thread(segment)): rows.of(segment, own[_thread(segment)], core_turns) for segment in segments
+    }
     stats: dict[int, dict[str, int]] = {segment.index: {} for segment in segments}
     cores = []
     with ExitStack() as stack, ThreadPoolExecutor(task.threads) as pool:
@@ -236,6 +240,7 @@ def _of_cores(
         divided = pool.map(lambda one: _turns(context, *one), group)
         for (stream, packets), (turns, told) in zip(group, divided, strict=True):
             notes += told
+            core_turns[_core(stream[0])] = CoreTurns(turns, {_thread(segment): segment for segment in stream})
             cores.append((packets, _core(stream[0]), turns, _is_whole(stream) and len(packets) > 0))
             if by_switches(stream[0]):
                 sizes = bytes_by_thread(turns, len(packets))
@@ -263,6 +268,9 @@ def _of_cores(
         elif tid and (count := result.stats["calls"]):
             whose = f"thread {tid} of process {pid}"
             notes.append(f"{whose}: the manifest has no segment of it, its {count} calls are left out")
+    for of_one in core_turns.values():
+        for index, lost_bytes in of_one.moved.items():
+            stats[index]["lost_bytes"] = stats[index].get("lost_bytes", 0) + lost_bytes
     return stats
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from permille.decoder.domain.calls_part import CallsPart, Slice
 from permille.decoder.domain.function_numbers import FunctionKey
+from permille.decoder.domain.loss_turns import CoreTurns, LossPiece, divided
 from permille.decoder.domain.manifest import Segment
 from permille.decoder.domain.part_functions import PartFunctions, SegmentFunctions
 from permille.decoder.domain.ptcore_columns import numbers_of, primitive_array
@@ -52,12 +53,18 @@ class PartRows:
         # By segment: callers that were found when calls below them were written.
         self._late: dict[int, Callers] = {}
 
-    def of(self, segment: Segment, cores: Mapping[int, Segment] | None = None) -> SegmentRows:
+    def of(
+        self,
+        segment: Segment,
+        cores: Mapping[int, Segment] | None = None,
+        turns: Mapping[int, CoreTurns] | None = None,
+    ) -> SegmentRows:
         """Where the rows of a segment go while it is decoded.
 
-        `cores`: the thread's segments by core, where it is decoded with all of them; the losses are theirs.
+        `cores`: the thread's segments by core, where it is decoded with all of them; the losses are theirs, as far as
+        `turns` (by core) do not say that others ran meanwhile.
         """
-        return SegmentRows(self, segment, cores or {})
+        return SegmentRows(self, segment, cores or {}, {} if turns is None else turns)
 
     def add_functions(self, columns: Mapping[str, Any], functions: SegmentFunctions) -> None:
         """Functions that a segment names for the first time."""
@@ -73,10 +80,13 @@ class PartRows:
         if self._waiting_calls >= _ENCODED_AT_ONCE:
             self._encode_calls()
 
-    def add_losses(self, segments: Sequence[Segment], losses: Mapping[str, Any]) -> None:
-        """What could not be decoded, each of a segment."""
+    def add_losses(
+        self, segments: Sequence[Segment], losses: Mapping[str, Any], pieces: Sequence[LossPiece] = ()
+    ) -> None:
+        """What could not be decoded, each of a segment; or in pieces, of which others have some."""
         imported = self._context.archive.manifest.imported
-        self._losses.write(loss_columns(losses, segments, self._clock, imported=imported))
+        rows = loss_columns(losses, segments, self._clock, imported=imported)
+        self._losses.write(divided(rows, pieces) if len(pieces) > len(segments) else rows)
 
     def add_totals(self, segment: Segment, decoded: Decoded, functions: SegmentFunctions) -> None:
         """What a segment adds up to."""
@@ -143,10 +153,13 @@ class PartRows:
 class SegmentRows:
     """Rows of one segment on their way to those of its part."""
 
-    def __init__(self, part: PartRows, segment: Segment, cores: Mapping[int, Segment]) -> None:
+    def __init__(
+        self, part: PartRows, segment: Segment, cores: Mapping[int, Segment], turns: Mapping[int, CoreTurns]
+    ) -> None:
         self._part = part
         self._segment = segment
         self._cores = cores
+        self._turns = turns
         self._functions = SegmentFunctions()
 
     def add(self, calls: Columns, functions: Columns, losses: Columns) -> None:
@@ -162,7 +175,16 @@ class SegmentRows:
         if len(losses["offset"]):
             cores = numbers_of(primitive_array([losses["core"]]), "I")
             segments = [self._cores.get(core, self._segment) for core in cores]
-            self._part.add_losses(segments, losses)
+            self._part.add_losses(segments, losses, self._pieces(cores, segments, losses))
+
+    def _pieces(self, cores: Sequence[int], segments: Sequence[Segment], losses: Columns) -> list[LossPiece]:
+        offsets, sizes = (numbers_of(primitive_array([losses[name]]), "Q") for name in ("offset", "size_bytes"))
+        found: list[LossPiece] = []
+        for loss, core in enumerate(cores):
+            if core not in self._turns or core not in self._cores:
+                return []
+            found += self._turns[core].pieces(loss, offsets[loss], sizes[loss], segments[loss])
+        return found
 
     def finish(self, decoded: Decoded) -> None:
         """When all of the segment was decoded."""

@@ -20,6 +20,8 @@ from permille.mesh.tables import Tables
 DEFAULT_ROWS = 10_000
 MOST_ROWS = 10_000_000
 _BATCH_ROWS = 1 << 15
+# Of one piece: a message has 16 MiB at most, and a row may have more.
+_PIECE_BYTES = 1 << 22
 # What duckdb says of an Arrow stream that ended with an error: a file of the table is gone.
 _LOST_STREAM = "reading the stream registered as"
 _READING = (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN)
@@ -160,10 +162,15 @@ def _parts(connection: duckdb.DuckDBPyConnection, sql: str, wanted: int) -> Iter
                 batch, truncated = batch.slice(0, left), True  # noqa: PLW2901 - the rest is not wanted
             left -= batch.num_rows
             writer.write_batch(batch)
-            yield QueryPart(sink.taken())
+            yield from _pieces(sink.taken())
             if truncated:
                 break
     yield QueryPart(sink.taken(), truncated)
+
+
+def _pieces(data: bytes) -> Iterator[QueryPart]:
+    for begin in range(0, len(data), _PIECE_BYTES):
+        yield QueryPart(data[begin : begin + _PIECE_BYTES])
 
 
 async def _next(parts: Iterator[QueryPart], connection: duckdb.DuckDBPyConnection) -> QueryPart | None:

@@ -73,4 +73,5 @@ def _response(binary: UploadedBinary) -> decoder_pb2.UploadBinaryResponse:
         size_bytes=binary.size_bytes,
         existed=binary.existed,
         guessed=binary.guessed,
+        replaced=binary.replaced,
     )
