@@ -77,15 +77,7 @@ impl Pipe {
 
     /// Addresses that run from a time on until they return, as the packets of a core.
     pub fn ran(&mut self, core: u32, runs: &[(u64, u64)]) {
-        let full = |payload| Ip { compression: Compression::Full, payload };
-        let mut data = Vec::new();
-        let mut add = |packet| write(&mut data, packet);
-        [Packet::Psb, Packet::Tsc(1), Packet::Psbend].into_iter().for_each(&mut add);
-        for &(tsc, ip) in runs {
-            let run = [Packet::Tsc(tsc), Packet::TipPge(full(ip)), Packet::Tsc(tsc + 1), Packet::TipPgd(full(0x77))];
-            run.into_iter().for_each(&mut add);
-        }
-        self.packets(core, 0, &data);
+        self.packets(core, 0, &packets(runs));
     }
 
     pub fn packets(&mut self, core: u32, offset: u64, data: &[u8]) {
@@ -100,6 +92,19 @@ impl Pipe {
         let path = folder.add("perf.data", &self.0);
         open(&path, &Options { symbols: vec![folder.0.clone()], ..options }).unwrap()
     }
+}
+
+/// Addresses that run from a time on until they return.
+pub fn packets(runs: &[(u64, u64)]) -> Vec<u8> {
+    let full = |payload| Ip { compression: Compression::Full, payload };
+    let mut data = Vec::new();
+    let mut add = |packet| write(&mut data, packet);
+    [Packet::Psb, Packet::Tsc(1), Packet::Psbend].into_iter().for_each(&mut add);
+    for &(tsc, ip) in runs {
+        let run = [Packet::Tsc(tsc), Packet::TipPge(full(ip)), Packet::Tsc(tsc + 1), Packet::TipPgd(full(0x77))];
+        run.into_iter().for_each(&mut add);
+    }
+    data
 }
 
 pub struct Folder(pub PathBuf);

@@ -43,10 +43,6 @@ pub struct Records {
 }
 
 impl Records {
-    pub fn with(attributes: Attributes) -> Self {
-        Records { attributes, ..Records::default() }
-    }
-
     /// Reads the records of the file that stands at `file`, from `at` on. Damage ends it with a warning, unless nothing was
     /// found before.
     pub fn read(&mut self, path: &Path, data: &[u8], file: Range<usize>, at: usize) -> Result<(), CaptureError> {
