@@ -42,11 +42,24 @@ impl Pipe {
 
     /// With this AUXTRACE_INFO.
     pub fn with(info: &[u64]) -> Self {
+        let mut pipe = Self::of_unknown_cpu(info);
+        // One of the fewest errata.
+        pipe.cpu("GenuineIntel,6,122,1");
+        pipe
+    }
+
+    pub fn of_unknown_cpu(info: &[u64]) -> Self {
         let mut pipe = Pipe([&b"PERFILE2"[..], &16u64.to_le_bytes()].concat());
         // perf_event_attr: type and size, config, period, sample_type TID TIME CPU, read_format, sample_id_all.
         pipe.record(64, 0, &[halves(&[8, 64]), words(&[0, 0, 0x86, 0, 1 << 18, 0, 0])].concat());
         pipe.record(70, 0, &words(info));
         pipe
+    }
+
+    /// CPUID of the header.
+    pub fn cpu(&mut self, name: &str) {
+        let name = text(name);
+        self.record(80, 0, &[words(&[9]), halves(&[name.len() as u32]), name].concat());
     }
 
     pub fn record(&mut self, kind: u32, misc: u16, body: &[u8]) {
