@@ -127,8 +127,8 @@ pub fn fill(capture: &mut Capture, data: &Bytes, mut records: Records, options: 
     capture.warnings.extend(sideband.running.unknown());
     capture.warnings.append(&mut records.warnings);
     if capture.streams.is_empty() {
-        let what = "perf recorded no Processor Trace (no AUXTRACE records): use `perf record -e intel_pt//`";
-        capture.warnings.push(what.to_owned());
+        let why = if records.foreign { "another hardware trace alone" } else { "no AUXTRACE records" };
+        capture.warnings.push(format!("perf recorded no Processor Trace ({why}): use `perf record -e intel_pt//`"));
     }
     let user_only = attribute.is_some_and(|attribute| attribute.excludes_kernel());
     // It may have been told where a thread was meanwhile.
@@ -356,8 +356,11 @@ impl<'o> Sideband<'o> {
             capture.warnings.push(format!("{} records are shorter than what they should hold", self.damaged));
         }
         if self.conversion.is_none() && !capture.streams.is_empty() {
+            let of_cores = capture.streams.iter().any(|stream| matches!(stream.of, Of::Core(_)));
+            let way_out = "; where the kernel does not know it (no cap_user_time_zero: its clock is another one than the TSC), record \
+                           given threads with --per-thread";
             let what = "the recording does not say how its clock and the TSC belong together: nothing is split by time";
-            capture.warnings.push(what.to_owned());
+            capture.warnings.push(format!("{what}{}", if of_cores { way_out } else { "" }));
             for stream in &mut capture.streams {
                 stream.begins = only_process(&stream.switches, user_only);
                 stream.switches.clear();
