@@ -37,8 +37,9 @@ impl Layouts {
         }
         let mut doubt = None;
         let mut found = |(size, rows): (usize, Vec<Row>)| {
-            let fits = |sample_type: &u64| fits(*sample_type, &rows, core);
-            let found = candidates(size, core.is_some()).find(fits);
+            let fits_of = |core| candidates(size, core).find(|&sample_type| fits(sample_type, &rows, core));
+            // A name may be wrong.
+            let found = fits_of(core).or_else(|| fits_of(None));
             if found.is_none() {
                 let wanted = "pid and tid, time, core, number of the event";
                 doubt.get_or_insert(format!(
@@ -65,7 +66,7 @@ struct Row {
 }
 
 /// Layouts of this size, those first that perf asks for.
-fn candidates(size: usize, with_core: bool) -> impl Iterator<Item = u64> {
+fn candidates(size: usize, core: Option<u32>) -> impl Iterator<Item = u64> {
     let subset = |bits: u32| -> u64 { (0..5).filter(|bit| bits >> bit & 1 != 0).map(|bit| BEHIND[bit]).sum() };
     let rank = |sample_type: &u64| {
         let has = |bit| sample_type & bit != 0;
@@ -74,7 +75,7 @@ fn candidates(size: usize, with_core: bool) -> impl Iterator<Item = u64> {
     let mut all: Vec<_> = (0..1 << BEHIND.len())
         .map(subset)
         .filter(|sample_type| sample_type.count_ones() as usize + 1 == size)
-        .filter(|sample_type| !with_core || sample_type & field::CPU != 0)
+        .filter(|sample_type| core.is_none() || sample_type & field::CPU != 0)
         .collect();
     all.sort_by_key(rank);
     // Without anything there is nothing to find out.
@@ -184,6 +185,7 @@ mod tests {
         for (sample_type, core) in [
             (TID | TIME | CPU | IDENTIFIER, None),
             (TID | TIME | CPU | IDENTIFIER, Some(3)),
+            (TID | TIME | CPU | IDENTIFIER, Some(4)),
             (TID | TIME | IDENTIFIER, None),
             (TID | IDENTIFIER, None),
             (TID | CPU | IDENTIFIER, None),
