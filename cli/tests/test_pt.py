@@ -302,6 +302,33 @@ def perf_of_large_pieces(tmp_path: Path) -> Path:
     return file
 
 
+def perf_of_a_core(tmp_path: Path, *, who_ran: bool) -> Path:
+    """The same of one core's packets, whose code is not there. `who_ran`: its first record says which thread came."""
+    packets = ROUND + PAD * (-len(ROUND) % 8)
+
+    def record(kind: int, body: bytes) -> bytes:
+        return words(4, kind) + words(2, 0, len(body) + 8) + body
+
+    file = tmp_path / "core.data"
+    written = b"PERFILE2" + words(8, 16) + record(64, words(4, 8, 64) + words(8, 0, 0, 0x86, 0, 1 << 18, 0, 0))
+    written += record(70, words(8, 1, 8, 0, 1, 0, 1, 0x400, 0x800, 3, 0, 1))
+    if who_ran:
+        written += record(14, words(4, 7, 7) + words(8, 10) + words(4, 0, 0))
+    written += record(71, words(8, len(packets), 0, 0) + words(4, 0, 0xFFFFFFFF, 0, 0)) + packets
+    file.write_bytes(written)
+    return file
+
+
+def test_code_that_is_not_there_has_a_way_out_that_the_recording_takes(raw: Path, tmp_path: Path) -> None:
+    assert "Name it with --image, or with --sideband and --symbols" in pt("stat", raw).stderr
+    told = pt("stat", perf_of_a_core(tmp_path, who_ran=True)).stderr
+    assert "core.data ran is not known. Name it with --symbols, or count packets alone" in told
+    assert "--image" not in told
+    told = pt("stat", perf_of_a_core(tmp_path, who_ran=False)).stderr
+    assert "who ran in" in told
+    assert "--symbols" not in told
+
+
 def test_a_temporary_folder_that_cannot_take_the_packets_is_named(tmp_path: Path) -> None:
     file = perf_of_large_pieces(tmp_path)
     assert json.loads(pt("stat", file, "--json").stdout)["streams"][0]["bytes"] == 80 << 20

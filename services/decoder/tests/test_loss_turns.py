@@ -14,7 +14,7 @@ FIRST, SECOND = (
 
 def turns(*begins: tuple[int, int]) -> CoreTurns:
     """By offset and tid."""
-    return CoreTurns([(at, 7, tid, 1, 0, 0) for at, tid in begins], {one.tid: one for one in (FIRST, SECOND)})
+    return CoreTurns([(at, 7, tid, 1, 0, 0) for at, tid in begins], {(7, one.tid): one for one in (FIRST, SECOND)})
 
 
 def test_a_loss_within_a_turn_is_in_one_piece() -> None:

@@ -91,7 +91,8 @@ def stat(
     flow = told["total"]["flow"]
     missing = any(error["reason"].startswith("no-code") for one in counted for error in one["errors"])
     if flow is not None and flow["instructions"] == 0 and missing:
-        invocation.notes.print(_no_code(file), markup=False)
+        known = any(one["threads"] for one in counted)
+        invocation.notes.print(_no_code(capture.kind, file, known=known), markup=False)
 
 
 @app.command()
@@ -273,11 +274,18 @@ def _counted(capture: Capture, stream: Stream, *, flow: bool) -> dict[str, Any]:
     }
 
 
-def _no_code(file: Path) -> str:
-    return (
-        f"no instruction could be decoded: the code that {file} ran is not known."
-        " Name it with --image or --symbols, or count packets alone: --packets-only"
-    )
+def _no_code(kind: str, file: Path, *, known: bool) -> str:
+    """`known`: threads that ran."""
+    if kind == "raw":
+        what, way_out = (
+            f"the code that {file} ran is not known.",
+            "Name it with --image, or with --sideband and --symbols",
+        )
+    elif known:
+        what, way_out = f"the code that {file} ran is not known.", "Name it with --symbols"
+    else:
+        what, way_out = f"who ran in {file} is not known.", "Record with what warnings name"
+    return f"no instruction could be decoded: {what} {way_out}, or count packets alone: --packets-only"
 
 
 def _no_calls(file: Path) -> str:

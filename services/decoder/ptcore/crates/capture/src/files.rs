@@ -70,11 +70,9 @@ impl Files {
             // What stands where it ran was installed here, and may say where it was built.
             let recorded_paths = candidate == Path::new(path);
             match self.opened(&candidate, recorded_paths) {
-                Ok(binary) if build_id.is_empty() || same_id(binary.build_id(), build_id) => return Ok(binary),
+                Ok(binary) if build_id.is_empty() || is(&binary, build_id) => return Ok(binary),
                 Ok(binary) => {
-                    let other = if binary.build_id().is_empty() { "none" } else { binary.build_id() };
-                    let text = format!("build id {build_id} is wanted, {} has {other}", candidate.display());
-                    refusal.get_or_insert(text);
+                    refusal.get_or_insert(format!("build id {build_id} is wanted, {}", has_other(&binary, build_id)));
                 }
                 Err(error) => {
                     refusal.get_or_insert(error);
@@ -167,6 +165,41 @@ pub fn same_id(one: &str, other: &str) -> bool {
     !one.is_empty() && plain(one) == plain(other)
 }
 
+/// Whether the binary is the one of this build id, or of the checksum that LLDB takes in place of one.
+pub fn is(binary: &Binary, id: &str) -> bool {
+    let same = |checksum: u32| checksums(id).is_some_and(|wanted| wanted.contains(&checksum));
+    same_id(binary.build_id(), id) || (checksums(id).is_some() && binary.checksum().is_some_and(same))
+}
+
+/// Whether the binary is another one: of one that has nothing of that kind, or where none is wanted, nobody knows.
+pub fn is_other(binary: &Binary, id: &str) -> bool {
+    let has_some = !binary.build_id().is_empty() || checksums(id).is_some();
+    !id.is_empty() && has_some && !is(binary, id)
+}
+
+/// What a binary has that is another one.
+pub fn has_other(binary: &Binary, id: &str) -> String {
+    let path = binary.path().display();
+    match binary.checksum() {
+        Some(checksum) if checksums(id).is_some() => {
+            format!("{path} has none; its checksum is {}", hex(&checksum.to_le_bytes()))
+        }
+        Some(_) => format!("{path} has none"),
+        None => format!("{path} has {}", binary.build_id()),
+    }
+}
+
+/// The checksums that an id of four bytes may be, behind which older ones have zeros: its bytes as they stand in memory, or as a
+/// number.
+fn checksums(id: &str) -> Option<[u32; 2]> {
+    let digits = id.get(..8).filter(|_| id.len() == 8 || (id.len() == 32 && id.ends_with(&"0".repeat(24))))?;
+    u32::from_str_radix(digits, 16).ok().map(|number| [number.swap_bytes(), number])
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// What a loader puts into memory: {address, bytes of the file, offset in the file}, in the file's own addresses.
 pub struct Loaded {
     pub address: u64,
@@ -241,6 +274,25 @@ mod tests {
         shell[0x28..0x30].fill(0xfe);
         assert_eq!(parts(&shell), Ok(whole));
         assert!(parts(b"text").is_err());
+    }
+
+    #[test]
+    fn a_file_without_a_build_id_is_told_from_others_by_its_checksum() {
+        let file = crate::elf::file(0x1000, &[0x90, 0xc3], &[]);
+        let home = Home::with("checksum", "program", &file);
+        let path = home.0.join("program").display().to_string();
+        let mut hash = flate2::Crc::new();
+        hash.update(&file);
+        let id = |number: u32| format!("{number:08x}");
+        // LLDB writes the bytes as they stand in memory, and of old 16 of them.
+        let own = id(hash.sum().swap_bytes());
+        for id in [own.clone(), id(hash.sum()), own.clone() + &"0".repeat(24)] {
+            assert!(Files::new(&[]).find(&path, &id).is_ok(), "{id}");
+        }
+        let refused = Files::new(&[]).find(&path, "00000001").err().unwrap();
+        assert_eq!(refused, format!("build id 00000001 is wanted, {path} has none; its checksum is {own}"));
+        let refused = Files::new(&[]).find(&path, "0000000100").err().unwrap();
+        assert_eq!(refused, format!("build id 0000000100 is wanted, {path} has none"));
     }
 
     #[test]

@@ -16,11 +16,18 @@ pub fn take_over(capture: &mut Capture, options: &Options) {
     }
 }
 
-/// A processor whose errata are not known is told of.
+/// A processor whose errata are not known is told of, and that none is named in a recording of a kind that names it.
 pub fn warn(capture: &mut Capture) {
-    if let (Some((family, model, stepping)), None) = (capture.cpu, errata(capture)) {
-        let what = format!("processor {family}/{model}/{stepping} is not known: it is taken to have no errata");
-        capture.warnings.push(what);
+    let names_it = matches!(capture.kind, Kind::PerfData | Kind::Lldb) && !capture.streams.is_empty();
+    match (capture.cpu, errata(capture)) {
+        (Some((family, model, stepping)), None) => capture
+            .warnings
+            .push(format!("processor {family}/{model}/{stepping} is not known: it is taken to have no errata")),
+        (None, _) if names_it => capture.warnings.push(
+            "the recording does not name its processor, which is taken to have no errata: name it with --cpu, such as 6/85/4"
+                .to_owned(),
+        ),
+        _ => {}
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::contradictions::Contradictions;
 use crate::conversion::Conversion;
 use crate::fields::Fields;
-use crate::files::{loaded, Files};
+use crate::files::{has_other, is, is_other, loaded, Files};
 use crate::ids::Impossible;
 use crate::json::Node;
 use crate::on_core::{OnCore, Sign};
@@ -219,12 +219,11 @@ impl Bundle<'_> {
         let binary = match &file {
             // Where a file is named it is meant, whatever its id.
             Some(path) => self.files.open(path).inspect(|binary| {
-                if !id.is_empty() && !binary.build_id().is_empty() && binary.build_id() != id {
-                    let warning = format!("{name}: uuid {id} is wanted, {} has {}", path.display(), binary.build_id());
-                    self.capture.warnings.push(warning);
+                if is_other(binary, &id) {
+                    self.capture.warnings.push(format!("{name}: uuid {id} is wanted, {}", has_other(binary, &id)));
                 }
             }),
-            None => self.files.find(name, &id),
+            None => self.beside(name, &id).map_or_else(|| self.files.find(name, &id), Ok),
         };
         let parts = binary.and_then(|binary| Ok((parts(&binary, base)?, binary)));
         let (parts, binary) = match parts {
@@ -254,6 +253,13 @@ impl Bundle<'_> {
             }
         }
         Ok(())
+    }
+
+    /// The module of a relative path that stands in the bundle's folder itself, as LLDB looks for those that name no file.
+    fn beside(&mut self, name: &str, id: &str) -> Option<Arc<Binary>> {
+        let path = Some(self.folder.join(name)).filter(|path| Path::new(name).is_relative() && path.is_file())?;
+        let binary = if self.is_outside(&path) { None } else { self.files.open(&path).ok() };
+        binary.filter(|binary| id.is_empty() || is(binary, id))
     }
 
     fn kernel(&mut self, kernel: &Node) -> Result<(), CaptureError> {

@@ -1,8 +1,10 @@
 //! Which kind of recording a file is.
 
 use crate::given::{take_over, warn, warn_of_unused};
+use crate::perf::core_named;
 use crate::unpacked::content_with_doubt;
 use crate::{griffin, lldb, perf, raw, session, Capture, CaptureError, Options};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// Reads a recording. Its kind is told by its content, also within gzip or zstd.
@@ -67,7 +69,19 @@ fn sideband_beside(path: &Path) -> Vec<PathBuf> {
     let named = |path: &Path| is_sideband(&path.file_name().unwrap_or_default().to_string_lossy(), &packets);
     let mut found: Vec<_> = paths.filter(|path| named(path)).collect();
     found.sort();
+    let core_of = |path: &PathBuf| core_named(&path.file_name().unwrap_or_default().to_string_lossy());
+    let cores: BTreeSet<_> = found.iter().filter_map(core_of).collect();
+    let own = core_beside(&packets, &cores);
+    found.sort_by_key(|path| own.is_none() || core_of(path) != own);
     found
+}
+
+/// Whose packets a file of the scripts of libipt has, if records say nothing of it: of those that perf recorded the one with that
+/// number, which is the core's own where all were recorded.
+fn core_beside(packets: &str, cores: &BTreeSet<u32>) -> Option<u32> {
+    let number: String = packets.rsplit_once("-aux-idx")?.1.chars().take_while(char::is_ascii_digit).collect();
+    let number: u32 = number.parse().ok()?;
+    cores.get(&number).or_else(|| cores.iter().nth(number as usize)).copied()
 }
 
 /// As DynamoRIO names such files, whatever the packets are called, and as the scripts of libipt do, with whose files it and ptxed
@@ -106,5 +120,14 @@ mod tests {
             assert!(!is_sideband(name, "other.data-aux-idx0.bin") && !is_sideband(name, "pt.bin"), "{name}");
         }
         assert!(!is_sideband("perf.data-aux-idx0.bin", "perf.data-aux-idx0.bin"));
+    }
+
+    #[test]
+    fn packets_are_of_the_core_of_their_number_or_of_the_recorded_one_with_that_place() {
+        let core = |packets, cores: &[u32]| core_beside(packets, &cores.iter().copied().collect());
+        assert_eq!(core("perf.data-aux-idx1.bin", &[0, 1, 2]), Some(1));
+        assert_eq!(core("perf.data-aux-idx1.bin", &[45, 51]), Some(51));
+        assert_eq!(core("perf.data-aux-idx10.0.bin", &[2, 10]), Some(10));
+        assert_eq!([core("perf.data-aux-idx2.bin", &[45, 51]), core("pt.bin", &[0])], [None, None]);
     }
 }

@@ -38,6 +38,12 @@ struct Timeline<'c> {
 /// Gives every stream of the capture its image and its epochs. `user_only`: the kernel was not traced, so that the
 /// idle thread leaves no packets.
 pub fn attach(capture: &mut Capture, spaces: &Spaces, user_only: bool, options: &Options) {
+    let stays = Stays::of_streams(&capture.streams);
+    attach_with(capture, spaces, stays, user_only, options);
+}
+
+/// The same where it is known which cores threads were on.
+pub fn attach_with(capture: &mut Capture, spaces: &Spaces, stays: Stays, user_only: bool, options: &Options) {
     if options.packets_only {
         return;
     }
@@ -45,7 +51,6 @@ pub fn attach(capture: &mut Capture, spaces: &Spaces, user_only: bool, options: 
     given::take_over(capture, options);
     capture.images.push(Image::new());
     let nobody = capture.images.len() - 1;
-    let stays = Stays::of_streams(&capture.streams);
     let mut timeline = Timeline {
         capture,
         spaces,

@@ -20,7 +20,7 @@ use crate::flatten::Range;
 use crate::landing::Catches;
 use crate::pclntab;
 use crate::sections::Sections;
-use crate::separate::{hex, Search};
+use crate::separate::{checksum, hex, Search};
 use crate::xz;
 use files::{mini_debug_info, usable};
 use object::{Architecture, Object};
@@ -134,6 +134,12 @@ impl Binary {
     /// GNU build id in hex, empty when there is none.
     pub fn build_id(&self) -> &str {
         &self.build_id
+    }
+
+    /// What LLDB tells a file without a build id by (`ObjectFileELF::GetUUID`): the checksum of its debug file as its
+    /// `.gnu_debuglink` has it, else its own (CRC-32); `None` of one with a build id.
+    pub fn checksum(&self) -> Option<u32> {
+        self.build_id.is_empty().then(|| self.elf().ok()).flatten().map(|file| checksum(&file, &self.bytes))
     }
 
     /// The best table there is: `symtab`, `debug`, `minidebug`, `dynsym` or `none: ` with the reason.

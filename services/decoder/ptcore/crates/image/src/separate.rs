@@ -30,6 +30,11 @@ pub struct Search {
     pub room: Room,
 }
 
+/// What tells a file without a build id from others: the checksum of its debug file as `.gnu_debuglink` has it, else its own.
+pub fn checksum(file: &File<'_>, bytes: &[u8]) -> u32 {
+    file.gnu_debuglink().ok().flatten().map_or_else(|| crc32fast::hash(bytes), |(_, checksum)| checksum)
+}
+
 impl Search {
     /// The debug file of the binary at `path`, by build id, then by the link's name and checksum.
     pub(crate) fn debug_file(&self, path: &Path, file: &File<'_>) -> Option<PathBuf> {

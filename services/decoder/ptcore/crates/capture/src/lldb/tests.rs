@@ -218,3 +218,25 @@ fn a_module_that_cannot_be_read_costs_its_own_code_only() {
     let code = capture.memory().read(capture.streams[0].epochs[0].1, MODULE).map(|code| code.bytes[..2].to_vec());
     assert_eq!(code, Some(vec![0x90, 0xc3]));
 }
+
+#[test]
+fn a_module_that_names_no_file_is_looked_for_in_the_folder_and_not_outside() {
+    let saved = Saved::new("nofile");
+    let code = elf::file(MODULE, &[0x90, 0xc3], &[]);
+    std::fs::write(saved.folder.join("near"), &code).unwrap();
+    std::fs::write(saved.home.join("far"), &code).unwrap();
+    std::os::unix::fs::symlink(saved.home.join("far"), saved.folder.join("linked")).unwrap();
+    let found = |name: &str, id: &str| {
+        let capture = saved.open(&format!(
+            r#"{{"type": "intel-pt", "cpuInfo": {{"vendor": "GenuineIntel", "family": 6, "model": 85, "stepping": 4}},
+            "processes": [{{"pid": 7, "threads": [{{"tid": 9, "iptTrace": "9.trace"}}],
+                "modules": [{{"systemPath": "{name}", "loadAddress": "0x400000"{id}}}]}}]}}"#
+        ));
+        let there = capture.memory().read(capture.streams[0].epochs[0].1, MODULE).is_some();
+        assert_eq!(capture.warnings.len(), usize::from(!there), "{:?}", capture.warnings);
+        there
+    };
+    assert!(found("near", "") && found("modules/usr/bin/work", ""));
+    assert!(!found("linked", "") && !found("../far", "") && !found("gone", ""));
+    assert!(!found("near", r#", "uuid": "0123""#));
+}

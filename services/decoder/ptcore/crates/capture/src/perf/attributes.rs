@@ -73,9 +73,13 @@ pub struct Attributes {
 impl Attributes {
     /// What perf itself asks for with Processor Trace, for loose record files that do not say.
     pub fn usual() -> Self {
-        let sample_type = field::TID | field::TIME | field::CPU | field::IDENTIFIER;
-        let usual = Attribute { sample_type, flags: SAMPLE_ID_ALL, ..Attribute::default() };
-        Attributes { all: vec![usual], ..Attributes::default() }
+        Attributes::loose(field::TID | field::TIME | field::CPU | field::IDENTIFIER)
+    }
+
+    /// That of all records.
+    pub fn loose(sample_type: u64) -> Self {
+        let attribute = Attribute { sample_type, flags: SAMPLE_ID_ALL, ..Attribute::default() };
+        Attributes { all: vec![attribute], ..Attributes::default() }
     }
 
     pub fn add(&mut self, attribute: Attribute, ids: impl Iterator<Item = u64>) {

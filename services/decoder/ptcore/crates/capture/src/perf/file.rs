@@ -21,8 +21,8 @@ pub fn is_file(data: &[u8]) -> bool {
 pub fn read(path: &Path, data: Bytes, options: &Options) -> Result<Capture, CaptureError> {
     let short = |short: Short| CaptureError::damaged(path, short.at, short.to_string());
     if data.starts_with(SWAPPED) {
-        let what = "the file is of a machine of the other byte order; Processor Trace is little-endian";
-        return Err(CaptureError::damaged(path, 0, what));
+        let why = "a perf.data of a machine of the other byte order (big-endian), which has no Processor Trace";
+        return Err(CaptureError::Unknown { path: path.to_owned(), why: why.to_owned() });
     }
     let mut records = Records::default();
     let mut fields = Fields::new(&data, MAGIC.len());
@@ -228,6 +228,15 @@ mod tests {
         let capture = open(&folder.0, &Options { symbols: vec![folder.0.clone()], ..Options::default() }).unwrap();
         assert!(capture.warnings[0].contains("compressed records cannot be unpacked"), "{:?}", capture.warnings);
         assert_eq!(runs(&capture), [(7, vec![2])]);
+    }
+
+    #[test]
+    fn a_recording_of_another_byte_order_is_none_of_processor_trace() {
+        let folder = Folder::new("swapped");
+        let path = folder.add("perf.data", &[&b"2ELIFREP"[..], &[0; 96]].concat());
+        let Err(error) = open(&path, &Options::default()) else { panic!("it is none") };
+        assert!(matches!(error, crate::CaptureError::Unknown { .. }), "{error}");
+        assert!(error.to_string().contains("(big-endian), which has no Processor Trace"), "{error}");
     }
 
     #[test]

@@ -43,11 +43,24 @@ impl Pipe {
 
     /// With this AUXTRACE_INFO.
     pub fn with(info: &[u64]) -> Self {
+        let mut pipe = Self::of_unknown_cpu(info);
+        // One of the fewest errata.
+        pipe.cpu("GenuineIntel,6,122,1");
+        pipe
+    }
+
+    pub fn of_unknown_cpu(info: &[u64]) -> Self {
         let mut pipe = Pipe([&b"PERFILE2"[..], &16u64.to_le_bytes()].concat());
         // perf_event_attr: type and size, config, period, sample_type TID TIME CPU, read_format, sample_id_all.
         pipe.record(64, 0, &[halves(&[8, 64]), words(&[0, 0, 0x86, 0, 1 << 18, 0, 0])].concat());
         pipe.record(70, 0, &words(info));
         pipe
+    }
+
+    /// CPUID of the header.
+    pub fn cpu(&mut self, name: &str) {
+        let name = text(name);
+        self.record(80, 0, &[words(&[9]), halves(&[name.len() as u32]), name].concat());
     }
 
     pub fn record(&mut self, kind: u32, misc: u16, body: &[u8]) {
@@ -78,15 +91,7 @@ impl Pipe {
 
     /// Addresses that run from a time on until they return, as the packets of a core.
     pub fn ran(&mut self, core: u32, runs: &[(u64, u64)]) {
-        let full = |payload| Ip { compression: Compression::Full, payload };
-        let mut data = Vec::new();
-        let mut add = |packet| write(&mut data, packet);
-        [Packet::Psb, Packet::Tsc(1), Packet::Psbend].into_iter().for_each(&mut add);
-        for &(tsc, ip) in runs {
-            let run = [Packet::Tsc(tsc), Packet::TipPge(full(ip)), Packet::Tsc(tsc + 1), Packet::TipPgd(full(0x77))];
-            run.into_iter().for_each(&mut add);
-        }
-        self.packets(core, 0, &data);
+        self.packets(core, 0, &packets(runs));
     }
 
     pub fn packets(&mut self, core: u32, offset: u64, data: &[u8]) {
@@ -101,6 +106,19 @@ impl Pipe {
         let path = folder.add("perf.data", &self.0);
         open(&path, &Options { symbols: vec![folder.0.clone()], ..options }).unwrap()
     }
+}
+
+/// Addresses that run from a time on until they return.
+pub fn packets(runs: &[(u64, u64)]) -> Vec<u8> {
+    let full = |payload| Ip { compression: Compression::Full, payload };
+    let mut data = Vec::new();
+    let mut add = |packet| write(&mut data, packet);
+    [Packet::Psb, Packet::Tsc(1), Packet::Psbend].into_iter().for_each(&mut add);
+    for &(tsc, ip) in runs {
+        let run = [Packet::Tsc(tsc), Packet::TipPge(full(ip)), Packet::Tsc(tsc + 1), Packet::TipPgd(full(0x77))];
+        run.into_iter().for_each(&mut add);
+    }
+    data
 }
 
 pub struct Folder(pub PathBuf);

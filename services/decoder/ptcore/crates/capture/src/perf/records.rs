@@ -32,7 +32,7 @@ pub struct Records {
     pub unpacked: Vec<u8>,
     packed: Vec<(usize, usize)>,
     /// It has hardware traces of another kind.
-    foreign: bool,
+    pub foreign: bool,
     /// Bytes of the last packets that the file ends before.
     missing: u64,
     /// Bytes that were unpacked to `unpacked`, of all files.
@@ -43,10 +43,6 @@ pub struct Records {
 }
 
 impl Records {
-    pub fn with(attributes: Attributes) -> Self {
-        Records { attributes, ..Records::default() }
-    }
-
     /// Reads the records of the file that stands at `file`, from `at` on. Damage ends it with a warning, unless nothing was
     /// found before.
     pub fn read(&mut self, path: &Path, data: &[u8], file: Range<usize>, at: usize) -> Result<(), CaptureError> {
@@ -99,7 +95,8 @@ impl Records {
                 }
                 Err(kind) => {
                     self.foreign = true;
-                    self.warnings.push(format!("hardware trace of type {kind} is no Intel PT: left out"));
+                    let name = other_trace(kind).map_or(String::new(), |name| format!(" ({name})"));
+                    self.warnings.push(format!("hardware trace of type {kind}{name} is no Intel PT: left out"));
                 }
             },
             kind::TIME_CONV => self.conversion = time_conversion(record.body).or(self.conversion),
@@ -235,6 +232,12 @@ impl Records {
         let told = sample.event.and_then(|event| self.ids.opened(event));
         told.unwrap_or(Opened { cpu: sample.id.cpu, tid: sample.id.tid })
     }
+}
+
+/// What other hardware traces are (`enum auxtrace_type` in tools/perf/util/auxtrace.h of Linux).
+fn other_trace(kind: u32) -> Option<&'static str> {
+    let names = ["Intel BTS", "Arm CoreSight", "Arm SPE", "s390 CPU-MF", "HiSilicon PTT", "PowerPC VPA"];
+    names.get(kind.checked_sub(2)? as usize).copied()
 }
 
 /// An empty last block, and room for a checksum: perf flushes its stream and never ends it (RFC 8878, section 3.1.1.2).

@@ -1,11 +1,13 @@
 //! Who runs on the cores, from the records of a recording.
 
 use super::attributes::SampleId;
+use super::buffers::Buffers;
 use super::pt_info::Switches;
 use crate::contradictions::Contradictions;
 use crate::ids::Impossible;
 use crate::on_core::{OnCore, Sign, Who};
-use std::collections::{BTreeMap, HashMap};
+use crate::Switch;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// -1: no core, or a thread that has ended.
 const NONE: u32 = u32::MAX;
@@ -14,8 +16,13 @@ const NONE: u32 = u32::MAX;
 #[derive(Default)]
 pub struct Running {
     /// Processes by tid.
-    pub pids: HashMap<u32, u32>,
+    pub pids: BTreeMap<u32, u32>,
+    pub buffers: Buffers,
     cores: BTreeMap<u32, OnCore>,
+    /// Of which nothing says who ran there.
+    untold: Vec<u32>,
+    /// Of which only who ran as packets were handed out is known, and these were several threads.
+    guessed: Vec<u32>,
     /// There are switch records.
     switched: bool,
     samples: Vec<Sample>,
@@ -81,8 +88,43 @@ impl Running {
         [self.impossible.warning(), contradictions].into_iter().flatten()
     }
 
-    pub fn take(&mut self, core: u32) -> OnCore {
-        self.cores.remove(&core).unwrap_or_default()
+    /// Who ran on a core that has packets: as it began, and all switches. Without records of either, as of a thread that nobody
+    /// else took the core from while a file of `perf record --switch-output` was written, who ran as packets were handed out.
+    /// `decodable`: there is something in them.
+    pub fn take(&mut self, core: u32, decodable: impl FnOnce() -> bool) -> (Option<Switch>, Vec<Switch>) {
+        let told = self.cores.remove(&core).unwrap_or_default().switches();
+        if told.0.is_some() || !told.1.is_empty() {
+            return told;
+        }
+        let (begins, switches) = self.buffers.ran(core).switches();
+        let threads: BTreeSet<_> = switches.iter().map(|switch| switch.tid).collect();
+        match threads.len() {
+            0 if !self.buffers.knows(core) && decodable() => self.untold.push(core),
+            0 | 1 => {}
+            _ => self.guessed.push(core),
+        }
+        (begins, switches)
+    }
+
+    /// Those of which records say something.
+    pub fn cores(&self) -> Vec<u32> {
+        self.cores.keys().copied().collect()
+    }
+
+    /// What is not known of the cores that were taken.
+    pub fn unknown(&self) -> impl Iterator<Item = String> + use<'_> {
+        let untold =
+            "no record says who ran there: nobody knows whose packets these are; record without --no-switch-events";
+        let guessed =
+            "no record of a switch says who ran there: packets are taken for those of the thread that ran as the \
+                       kernel handed them out; record without --no-switch-events";
+        let all = [(&self.untold, untold), (&self.guessed, guessed)].into_iter().filter(|(cores, _)| !cores.is_empty());
+        all.map(|(cores, what)| {
+            let named: Vec<_> = cores.iter().take(8).map(u32::to_string).collect();
+            let more = if cores.len() > named.len() { ", ..." } else { "" };
+            let what_of = if cores.len() == 1 { "core" } else { "cores" };
+            format!("{what_of} {}{more}: {what}", named.join(", "))
+        })
     }
 
     /// Why it is not known who ran on the cores, and the way out. `format`: of the samples is known.

@@ -1,5 +1,7 @@
 //! Records of the kernel to address spaces, switches and streams.
 
+mod loose;
+
 use super::address_filters::AddressFilters;
 use super::attributes::{Attributes, SampleId};
 use super::kernel_changes::KernelChanges;
@@ -14,13 +16,15 @@ use super::written::{has_no_file, Written};
 use super::{bpf, kernel};
 use crate::files::Files;
 use crate::jit;
-use crate::on_core::{OnCore, Sign};
+use crate::on_core::{Sign, Who};
 use crate::spaces::{Content, Mapping, Spaces, KERNEL};
-use crate::timeline::attach;
-use crate::unpacked::content;
+use crate::timeline::attach_with;
 use crate::vdso;
-use crate::{Bytes, Capture, CaptureError, Conversion, Of, Options, Stream, Switch};
+use crate::{Bytes, Capture, CaptureError, Conversion, Of, Options, Stays, Stream, Switch};
+use pt_packet::find_psb;
 use std::collections::{BTreeMap, HashMap};
+
+pub use loose::{attach_loose, core_named};
 
 /// PERF_AUX_FLAG_TRUNCATED: packets were lost behind.
 const AUX_TRUNCATED: u64 = 1;
@@ -64,8 +68,10 @@ struct Sideband<'o> {
     same_kernel: bool,
     written: Written<'o>,
     untimed: Untimed,
-    /// Process and thread for which tracing began last.
-    traced: Option<(u32, u32)>,
+    /// Processes and threads for which tracing began, in the order of the records.
+    traced: Vec<Who>,
+    /// The cores that threads were on, where the streams do not tell them.
+    stays: Option<Stays>,
 }
 
 /// Turns all records of a recording into a capture.
@@ -99,30 +105,23 @@ pub fn fill(capture: &mut Capture, data: &Bytes, mut records: Records, options: 
     }
     for joined in joined {
         let of = joined.of(|tid| sideband.running.pids.get(&tid).copied().unwrap_or(tid));
-        let mine = |id: &SampleId| match of {
-            Of::Core(cpu) => id.cpu == Some(cpu),
-            Of::Thread { tid, .. } => id.tid == Some(tid),
-        };
-        let mut lost: Vec<_> =
-            sideband.cut.iter().filter(|(id, _)| mine(id)).map(|&(_, at)| joined.place(at)).collect();
+        let mine = sideband.cut.iter().filter(|(id, _)| is_of(id, of));
+        let mut lost: Vec<_> = mine.map(|&(_, at)| joined.place(at)).collect();
         lost.extend(&joined.broken);
         lost.sort_unstable();
         lost.dedup();
         if !lost.is_empty() {
-            let at: Vec<_> = lost.iter().take(8).map(|at| format!("{at:#x}")).collect();
-            let more = if lost.len() > at.len() { ", ..." } else { "" };
-            let text = format!("{}: packets were lost at {} places: {}{more}", joined.name, lost.len(), at.join(", "));
+            let text = lost_at(&joined.name, &lost);
             let behind = match joined.undecodable {
                 0 => String::new(),
                 bytes => format!("; {bytes} bytes behind them, up to the next PSB, cannot be decoded"),
             };
             capture.warnings.push(text + &behind);
         }
-        let on_core = match of {
-            Of::Core(cpu) => sideband.running.take(cpu),
-            Of::Thread { .. } => OnCore::default(),
+        let (begins, switches) = match of {
+            Of::Core(cpu) => sideband.running.take(cpu, || find_psb(&joined.data, 0).is_some()),
+            Of::Thread { .. } => (None, Vec::new()),
         };
-        let (begins, switches) = on_core.switches();
         capture.streams.push(Stream {
             begins,
             switches,
@@ -130,10 +129,11 @@ pub fn fill(capture: &mut Capture, data: &Bytes, mut records: Records, options: 
             ..Stream::of_size(joined.size, joined.name, joined.data, of)
         });
     }
+    capture.warnings.extend(sideband.running.unknown());
     capture.warnings.append(&mut records.warnings);
     if capture.streams.is_empty() {
-        let what = "perf recorded no Processor Trace (no AUXTRACE records): use `perf record -e intel_pt//`";
-        capture.warnings.push(what.to_owned());
+        let why = if records.foreign { "another hardware trace alone" } else { "no AUXTRACE records" };
+        capture.warnings.push(format!("perf recorded no Processor Trace ({why}): use `perf record -e intel_pt//`"));
     }
     let user_only = attribute.is_some_and(|attribute| attribute.excludes_kernel());
     // It may have been told where a thread was meanwhile.
@@ -143,39 +143,6 @@ pub fn fill(capture: &mut Capture, data: &Bytes, mut records: Records, options: 
         capture.stays = None;
     }
     Ok(())
-}
-
-/// Adds what loose files of records say to a stream of raw packets (`Options::sideband`), whose process has `code` too.
-pub fn attach_loose(capture: &mut Capture, code: Vec<Mapping>, options: &Options) -> Result<(), CaptureError> {
-    let mut sideband = Sideband::new(options, None);
-    let attributes = Attributes::usual();
-    let mut all = Vec::new();
-    for path in &options.sideband {
-        let data = content(path)?;
-        let mut records = Records::with(attributes.clone());
-        records.read(path, &data, 0..data.len(), 0)?;
-        sideband.conversion = sideband.conversion.or(records.conversion);
-        if let Some(info) = records.info {
-            capture.config = info.config(None);
-            sideband.filters = std::mem::take(&mut records.filters);
-        }
-        capture.warnings.append(&mut records.warnings);
-        all.push((data, records));
-    }
-    for (data, records) in &all {
-        for record in records.each(data) {
-            sideband.record(&record, &attributes);
-        }
-    }
-    let traced = sideband.traced.or_else(|| sideband.running.pids.iter().next().map(|(&tid, &pid)| (pid, tid)));
-    let (pid, tid) = traced.unwrap_or_default();
-    for stream in &mut capture.streams {
-        stream.of = Of::Thread { pid, tid };
-    }
-    for mapping in code {
-        sideband.spaces.map(pid, 0, mapping);
-    }
-    sideband.finish(capture, true)
 }
 
 impl<'o> Sideband<'o> {
@@ -205,7 +172,8 @@ impl<'o> Sideband<'o> {
             same_kernel: false,
             written: Written::new(&options.symbols),
             untimed: Untimed::default(),
-            traced: None,
+            traced: Vec::new(),
+            stays: None,
         }
     }
 
@@ -278,17 +246,21 @@ impl<'o> Sideband<'o> {
             }
             Event::ItraceStart { pid, tid } => {
                 if self.running.knows(id.cpu, (pid, tid)) {
-                    self.traced = Some((pid, tid));
+                    if self.traced.last() != Some(&(pid, tid)) {
+                        self.traced.push((pid, tid));
+                    }
                     self.running.saw(id.cpu, tsc, Sign::Traced((pid, tid)));
                 }
             }
             Event::Switch { out } => self.running.switched(&id, tsc, out),
             Event::SchedSwitch { leaves, enters } => self.running.sampled(id.cpu, tsc, leaves, enters),
             Event::Aux { offset, size, flags } => {
+                let end = offset.saturating_add(size);
+                self.running.buffers.handed_out(&id, tsc, end, flags & AUX_OVERWRITE != 0);
                 self.partial += u64::from(flags & AUX_PARTIAL != 0);
                 if flags & AUX_TRUNCATED != 0 {
                     match flags & AUX_OVERWRITE {
-                        0 => self.cut.push((id, offset.saturating_add(size))),
+                        0 => self.cut.push((id, end)),
                         _ => self.cut_somewhere += 1,
                     }
                 }
@@ -398,15 +370,33 @@ impl<'o> Sideband<'o> {
             capture.warnings.push(format!("{} records are shorter than what they should hold", self.damaged));
         }
         if self.conversion.is_none() && !capture.streams.is_empty() {
+            let of_cores = capture.streams.iter().any(|stream| matches!(stream.of, Of::Core(_)));
+            let way_out = "; where the kernel does not know it (no cap_user_time_zero: its clock is another one than the TSC), record \
+                           given threads with --per-thread";
             let what = "the recording does not say how its clock and the TSC belong together: nothing is split by time";
-            capture.warnings.push(what.to_owned());
+            capture.warnings.push(format!("{what}{}", if of_cores { way_out } else { "" }));
             for stream in &mut capture.streams {
                 stream.begins = only_process(&stream.switches, user_only);
                 stream.switches.clear();
             }
         }
-        attach(capture, &self.spaces, user_only, self.options);
+        let stays = self.stays.take().unwrap_or_else(|| Stays::of_streams(&capture.streams));
+        attach_with(capture, &self.spaces, stays, user_only, self.options);
         Ok(())
+    }
+}
+
+fn lost_at(name: &str, lost: &[usize]) -> String {
+    let at: Vec<_> = lost.iter().take(8).map(|at| format!("{at:#x}")).collect();
+    let more = if lost.len() > at.len() { ", ..." } else { "" };
+    format!("{name}: packets were lost at {} places: {}{more}", lost.len(), at.join(", "))
+}
+
+/// Whether the record is of this core or thread.
+fn is_of(id: &SampleId, of: Of) -> bool {
+    match of {
+        Of::Core(cpu) => id.cpu == Some(cpu),
+        Of::Thread { tid, .. } => id.tid == Some(tid),
     }
 }
 

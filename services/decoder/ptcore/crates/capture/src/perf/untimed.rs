@@ -52,6 +52,7 @@ mod tests {
             // Sample type TID, sample_id_all; a buffer for each thread, no switches.
             pipe.record(64, 0, &[halves(&[8, 64]), words(&[0, 0, 2, 0, 1 << 18, 0, 0])].concat());
             pipe.record(70, 0, &words(&[1, 8, 0, 1, 0, 1, 0x400, 0x800, 0, 0, 0]));
+            pipe.cpu("GenuineIntel,6,122,1");
             PerThread(pipe)
         }
 

@@ -93,9 +93,8 @@ fn a_switch_is_found_behind_a_packet_that_an_erratum_spoiled() {
     program(&folder, "one", &NOP_RET);
     program(&folder, "two", &TWO_NOPS_RET);
     let mut pipe = Pipe::new();
-    // CPUID of the header: a Skylake server, which may spoil TMA packets (SKZ84).
-    let cpu = text("GenuineIntel,6,85,4");
-    pipe.record(80, 0, &[words(&[9]), halves(&[cpu.len() as u32]), cpu].concat());
+    // A Skylake server, which may spoil TMA packets (SKZ84).
+    pipe.cpu("GenuineIntel,6,85,4");
     for (pid, name) in [(7, "/one"), (8, "/two")] {
         pipe.maps((pid, pid, 5, 0), USER, 4, 0x1000, name);
     }
@@ -116,6 +115,21 @@ fn a_switch_is_found_behind_a_packet_that_an_erratum_spoiled() {
     [Packet::Psb, Packet::Psbend].into_iter().for_each(|packet| write(&mut stream, packet));
     pipe.packets(0, 0, &[stream, data].concat());
     assert_eq!(runs(&pipe.open(&folder, Options::default())), [(7, vec![2]), (8, vec![3])]);
+}
+
+#[test]
+fn a_recording_that_does_not_name_its_processor_is_told() {
+    let folder = Folder::new("processor");
+    let mut pipe = Pipe::of_unknown_cpu(&[1, 8, 0, 1, 0, 1, 0x400, 0x800, 3, 0, 1]);
+    let warnings = |pipe: &Pipe, cpu| pipe.open(&folder, Options { cpu, ..Options::default() }).warnings;
+    // Without packets there are none to be read otherwise.
+    assert!(!warnings(&pipe, None).iter().any(|warning| warning.contains("--cpu")));
+    pipe.packets(0, 0, &[0; 8]);
+    let what = "the recording does not name its processor, which is taken to have no errata: name it with --cpu, such as 6/85/4";
+    assert_eq!(warnings(&pipe, None), [what]);
+    assert_eq!(warnings(&pipe, Some((6, 85, 4))), Vec::<String>::new());
+    pipe.cpu("AuthenticAMD,25,1,1");
+    assert_eq!(warnings(&pipe, None), [what]);
 }
 
 #[test]
@@ -260,8 +274,9 @@ fn hardware_traces_of_another_kind_are_no_packets() {
     pipe.packets(0, 0, &[0; 64]);
     let capture = pipe.open(&folder, Options::default());
     assert_eq!(capture.streams.len(), 0);
-    assert_eq!(capture.warnings[0], "hardware trace of type 4 is no Intel PT: left out");
-    assert!(capture.warnings[1].starts_with("perf recorded no Processor Trace"), "{:?}", capture.warnings);
+    assert_eq!(capture.warnings[0], "hardware trace of type 4 (Arm SPE) is no Intel PT: left out");
+    let none = "perf recorded no Processor Trace (another hardware trace alone): use `perf record -e intel_pt//`";
+    assert_eq!(capture.warnings[1], none);
 }
 
 #[test]
@@ -458,7 +473,8 @@ fn without_a_common_clock_a_core_of_one_process_is_all_of_its_first_thread() {
     pipe.enters((7, 8, 20, 0));
     pipe.ran(0, &[(100, USER), (200, USER)]);
     let capture = pipe.open(&folder, Options::default());
-    assert!(capture.warnings[0].ends_with("nothing is split by time"), "{:?}", capture.warnings);
+    let warning = &capture.warnings[0];
+    assert!(warning.contains("nothing is split by time; where") && warning.ends_with("with --per-thread"), "{warning}");
     assert_eq!(runs(&capture), [(7, vec![2, 2])]);
     // Of two processes nobody knows when which ran.
     pipe.enters((9, 9, 30, 0));
@@ -486,6 +502,7 @@ fn samples_of_sched_switch_tell_who_ran_where_the_kernel_has_no_switch_records()
         pipe.record(64, 0, &attribute(8, 0, 1 << 16 | 0x86, 77));
         pipe.record(64, 0, &attribute(2, TRACEPOINT, 1 << 16 | 0x486, 78));
         pipe.record(70, 0, &words(info));
+        pipe.cpu("GenuineIntel,6,122,1");
         pipe.record(66, 0, &halves(&[tracing_data.len() as u32]));
         pipe.0.extend(tracing_data);
         pipe.0.resize(pipe.0.len() + tracing_data.len().next_multiple_of(8) - tracing_data.len(), 0);
