@@ -134,9 +134,11 @@ function facts() {
 }
 
 function losses() {
-  const lost = data.session.lost_bytes;
+  const { lost_bytes: lost, raw_bytes: recorded, unrecorded_bytes: unrecorded } = data.session;
+  // What cannot be decoded lies within what was recorded.
+  const part = share(lost, recorded + unrecorded);
   document.getElementById("loss-total").textContent = lost
-    ? `${size(lost)} of trace are lost: ${share(lost, lost + data.session.raw_bytes)} of all. What is lost is in no other table.`
+    ? `${size(lost)} of trace are lost${part && `: ${part} of all`}. What is lost is in no other table.`
     : data.losses.length
       ? "No trace was lost; the places below could not be followed."
       : "Nothing was lost.";

@@ -11,9 +11,10 @@ import zlib
 from pathlib import Path
 
 import pytest
-from permille.cli.html_page import template
+from permille.cli.html_page import PageParts, template, write_page
 
 from .conftest import Mesh
+from .test_report import REPORT
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 WIDTH, HEIGHT = 1200, 800
@@ -105,6 +106,13 @@ def test_the_flame_graph_is_drawn_from_the_session(page: Path, tmp_path: Path) -
         if max(row[at : at + 3]) - min(row[at : at + 3]) > 20
     }
     assert len(coloured) >= 2
+
+
+def test_the_share_that_was_lost_is_of_what_was_executed(tmp_path: Path) -> None:
+    write_page(tmp_path / "report.html", REPORT, PageParts(b"{}", 0))
+    dom = browse(tmp_path / "report.html", "losses", "--dump-dom").stdout
+    assert "256.0 KiB of trace are lost: 20.0 % of all." in dom
+    assert "256.0 KiB (20.0 %)" in dom
 
 
 def test_losses_have_their_own_view(page: Path) -> None:
