@@ -95,12 +95,13 @@ def report(
                     "file": str(html),
                     "size_bytes": size_bytes,
                     "omitted_calls": parts.omitted_calls,
+                    "deeper_calls": parts.deeper_calls,
                 }
             )
             return
         invocation.console.print(f"wrote {html}; it opens in any browser, without network", soft_wrap=True)
-        if parts.omitted_calls:
-            invocation.notes.print(f"{parts.omitted_calls:,} short calls are left out of the pictures: --max-calls 0")
+        for note in parts.notes:
+            invocation.notes.print(note.text + (f": {note.way_out}" if note.way_out else ""))
         return
     if invocation.as_json:
         invocation.print_json(report_json(found, sort or Order.SELF, top))
