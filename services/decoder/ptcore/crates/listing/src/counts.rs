@@ -29,7 +29,7 @@ impl Counts {
     /// those of some of the packets.
     pub fn of(data: &[u8], config: &Config, workers: Workers, go_on: &(dyn Fn() -> bool + Sync)) -> Counts {
         let mut counts = Counts { bytes: data.len() as u64, ..Counts::default() };
-        let first = find_psb(data, 0).unwrap_or(data.len());
+        let first = next_psb(data, 0, go_on).unwrap_or(data.len());
         if first > 0 {
             counts.is_bad(0, first, NO_PSB);
         }
@@ -99,7 +99,7 @@ impl Counts {
                 }
                 Ok(None) => break,
                 Err(error) => {
-                    let next = find_psb(data, error.offset + 1).unwrap_or(data.len());
+                    let next = next_psb(data, error.offset + 1, go_on).unwrap_or(data.len());
                     let told = error.to_string();
                     let what = told.split_once(": ").map_or(&*told, |(_, what)| what);
                     counts.is_bad(error.offset, next - error.offset, what);
@@ -146,20 +146,23 @@ const QUESTION_BYTES: usize = 1 << 26;
 
 /// The first PSB, and others at least `size` bytes from each other.
 fn begins_of_parts(data: &[u8], first: usize, size: usize, go_on: &(dyn Fn() -> bool + Sync)) -> Vec<usize> {
-    let (mut begins, mut at) = (vec![first], first.saturating_add(size));
-    while at < data.len() && go_on() {
+    let next = |&psb: &usize| next_psb(data, psb.saturating_add(size), go_on);
+    std::iter::successors(Some(first), next).collect()
+}
+
+/// The first PSB at or after `from`; `None` too where nobody waits for it any more.
+fn next_psb(data: &[u8], from: usize, go_on: &(dyn Fn() -> bool + Sync)) -> Option<usize> {
+    let mut at = from;
+    while at < data.len() {
         let end = at.saturating_add(QUESTION_BYTES).min(data.len());
         match find_psb(&data[..end], at) {
-            Some(psb) => {
-                begins.push(psb);
-                at = psb.saturating_add(size);
-            }
-            None if end == data.len() => break,
+            Some(psb) => return Some(psb),
+            None if end == data.len() || !go_on() => return None,
             // One may begin in front of the end.
             None => at = end - PSB.len(),
         }
     }
-    begins
+    None
 }
 
 #[cfg(test)]
