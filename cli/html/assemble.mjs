@@ -36,6 +36,13 @@ function viewer() {
     "window.parent.permilleShow(window.speedscope)",
     "the loading of a local profile",
   );
+  // What it cannot read it tells the console alone.
+  script = replaceOnce(
+    script,
+    /console\.log\("Failed to load format",(\w+)\)/,
+    '(console.log("Failed to load format",$1),window.parent.permilleFailed($1))',
+    "the failure to load a profile",
+  );
   script = script.replace(/\/\/# sourceMappingURL=.*$/gm, "");
   let style = readFileSync(join(release, one(/^speedscope-.*\.css$/)), "utf8");
   const font = one(/^SourceCodePro-.*\.woff2$/);

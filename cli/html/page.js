@@ -120,23 +120,29 @@ function functions() {
   refresh();
 }
 
+function listNotes(id, notes) {
+  for (const note of notes) {
+    const item = element("li", note.text);
+    if (note.way_out) item.append(element("small", note.way_out));
+    document.getElementById(id).append(item);
+  }
+}
+
 function facts() {
   document.title = `${data.session.target} ${data.session.session_id} - permille`;
   document.getElementById("title").textContent = `permille: ${data.session.target}`;
   const list = document.getElementById("facts");
   for (const [name, value] of data.facts) list.append(element("dt", name), element("dd", value));
-  const notes = document.getElementById("notes");
-  for (const note of data.notes) {
-    const item = element("li", note.text);
-    if (note.way_out) item.append(element("small", note.way_out));
-    notes.append(item);
-  }
+  listNotes("notes", data.notes);
+  listNotes("picture-notes", data.picture_notes);
 }
 
 function losses() {
-  const lost = data.session.lost_bytes;
+  const { lost_bytes: lost, raw_bytes: recorded, unrecorded_bytes: unrecorded } = data.session;
+  // What cannot be decoded lies within what was recorded.
+  const part = share(lost, recorded + unrecorded);
   document.getElementById("loss-total").textContent = lost
-    ? `${size(lost)} of trace are lost: ${share(lost, lost + data.session.raw_bytes)} of all. What is lost is in no other table.`
+    ? `${size(lost)} of trace are lost${part && `: ${part} of all`}. What is lost is in no other table.`
     : data.losses.length
       ? "No trace was lost; the places below could not be followed."
       : "Nothing was lost.";
@@ -178,10 +184,22 @@ function threads() {
   );
 }
 
+/** The viewer calls this with what it cannot cope with: by itself it shows no more than that something is wrong. */
+window.permilleFailed = (error) => {
+  const told = document.getElementById("viewer-failed");
+  if (!told.hidden) return;
+  told.hidden = false;
+  told.textContent = `The viewer cannot draw these calls: ${error}. With fewer it may: permille report ${data.session.session_id} --html FILE --max-calls N`;
+};
+
 /** The viewer calls this when it is there. */
 window.permilleShow = (speedscope) => {
   const name = `${data.session.target} ${data.session.session_id}`;
-  speedscope.loadFileFromBase64(`${name}.speedscope.json`, document.getElementById("profile").textContent.trim());
+  try {
+    speedscope.loadFileFromBase64(`${name}.speedscope.json`, document.getElementById("profile").textContent.trim());
+  } catch (error) {
+    permilleFailed(error);
+  }
 };
 
 let opened = false;
@@ -197,6 +215,10 @@ function openViewer() {
   frame.title = "flame graph and time line";
   frame.srcdoc = new TextDecoder().decode(bytes);
   document.getElementById("view-pictures").append(frame);
+  frame.addEventListener("load", () => {
+    frame.contentWindow.addEventListener("error", (event) => permilleFailed(event.error ?? event.message));
+    frame.contentWindow.addEventListener("unhandledrejection", (event) => permilleFailed(event.reason));
+  });
 }
 
 function select(view) {

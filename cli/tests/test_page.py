@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 import shutil
 import struct
 import subprocess
 import zlib
+from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from permille.cli.html_page import template
+from permille.api.decoder.v1 import decoder_pb2
+from permille.cli.html_page import MOST_LEVELS, PageParts, read_page_parts, template, write_page
 
 from .conftest import Mesh
+from .test_report import REPORT
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 WIDTH, HEIGHT = 1200, 800
@@ -107,6 +112,66 @@ def test_the_flame_graph_is_drawn_from_the_session(page: Path, tmp_path: Path) -
     assert len(coloured) >= 2
 
 
+def recursion(levels: int) -> bytes:
+    """One thread that calls itself, in speedscope's format."""
+    events = [{"type": "O", "at": at, "frame": 0} for at in range(levels)]
+    events += [{"type": "C", "at": levels + at, "frame": 0} for at in range(levels)]
+    thread = {"type": "evented", "name": "t", "unit": "nanoseconds", "startValue": 0, "endValue": 2 * levels}
+    return json.dumps(
+        {
+            "$schema": "https://www.speedscope.app/file-format-schema.json",
+            "shared": {"frames": [{"name": "again"}]},
+            "profiles": [thread | {"events": events}],
+        }
+    ).encode()
+
+
+def alert(dom: str) -> str | None:
+    """What the page says of a viewer that failed."""
+    told = re.search(r'<p id="viewer-failed" role="alert"( hidden="")?>(.*?)</p>', dom)
+    assert told is not None
+    return None if told[1] else html.unescape(told[2])
+
+
+def test_what_is_as_deep_as_the_page_asks_for_is_drawn_and_what_cannot_be_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "report.html"
+    write_page(file, REPORT, PageParts(recursion(MOST_LEVELS), 0))
+    done = browse(file, "pictures", "--dump-dom")
+    assert "Importing as speedscope json file" in "\n".join(console(done))
+    assert "rror" not in "\n".join(console(done)) and alert(done.stdout) is None
+    write_page(file, REPORT, PageParts(recursion(50_000), 0))
+    told = alert(browse(file, "pictures", "--dump-dom").stdout)
+    assert told is not None and "Maximum call stack size exceeded" in told and "--max-calls" in told
+
+
+async def test_calls_that_are_not_in_the_pictures_are_told_beside_them(tmp_path: Path) -> None:
+    asked = []
+
+    class Client:
+        async def decoder(self) -> Client:
+            return self
+
+        async def Export(self, request: Any) -> AsyncIterator[Any]:  # noqa: N802
+            asked.append(request)
+            yield decoder_pb2.ExportResponse(data=recursion(3))
+            yield decoder_pb2.ExportResponse(omitted_calls=1_440_448, deeper_calls=7_000)
+
+    parts = await read_page_parts(Client(), REPORT, 5)  # type: ignore[arg-type]
+    assert [(request.max_calls, request.max_depth) for request in asked] == [(5, MOST_LEVELS)]
+    write_page(tmp_path / "report.html", REPORT, parts)
+    dom = browse(tmp_path / "report.html", "pictures", "--dump-dom").stdout
+    notes = dom.partition('<ul id="picture-notes"')[2].partition("</ul>")[0]
+    assert "1,440,448 short calls are left out of the pictures" in notes and "--max-calls 0" in notes
+    assert "7,000 calls below 1,000 levels" in notes
+
+
+def test_the_share_that_was_lost_is_of_what_was_executed(tmp_path: Path) -> None:
+    write_page(tmp_path / "report.html", REPORT, PageParts(b"{}", 0))
+    dom = browse(tmp_path / "report.html", "losses", "--dump-dom").stdout
+    assert "256.0 KiB of trace are lost: 20.0 % of all." in dom
+    assert "256.0 KiB (20.0 %)" in dom
+
+
 def test_losses_have_their_own_view(page: Path) -> None:
     dom = browse(page, "losses", "--dump-dom").stdout
     assert re.search(r'<section id="view-functions" hidden', dom)
@@ -114,8 +179,7 @@ def test_losses_have_their_own_view(page: Path) -> None:
 
 
 def test_the_page_asks_nobody_for_anything(page: Path) -> None:
-    html = page.read_text()
-    outside = html.partition('id="profile">')[0]
+    outside = page.read_text().partition('id="profile">')[0]
     assert re.findall(r'(?:src|href)="(?!data:)[^"]*"', outside) == []
     assert "default-src 'none'" in outside
     assert "@import" not in outside

@@ -9,6 +9,7 @@ import json
 import shutil
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +128,23 @@ async def test_the_longest_calls_are_kept_and_the_others_counted(decoded: Tables
     assert opened == [(0, 0), (400, 1), (1000, 3)]
     _, omitted = await exported(decoded, tmp_path, ExportWish(SESSION, ExportFormat.SPEEDSCOPE, max_calls=100))
     assert omitted == 0
+
+
+async def test_deep_calls_are_left_out_and_counted_among_those_that_are_kept(decoded: Tables, tmp_path: Path) -> None:
+    async def opened(wish: ExportWish) -> tuple[list[tuple[int, int]], int, int]:
+        pieces = [piece async for piece in SessionExports(decoded, tmp_path / "scratch").run(wish)]
+        profiles = json.loads(b"".join(piece.data for piece in pieces))["profiles"]
+        events = [event for profile in profiles for event in profile["events"]]
+        begins = [(event["at"], event["frame"]) for event in events if event["type"] == "O"]
+        return begins, pieces[-1].omitted_calls, pieces[-1].deeper_calls
+
+    wish = ExportWish(SESSION, ExportFormat.SPEEDSCOPE)
+    whole, *_ = await opened(wish)
+    assert await opened(replace(wish, max_depth=3)) == (whole, 0, 0)
+    outermost, omitted, deeper = await opened(replace(wish, max_depth=1))
+    assert (omitted, deeper) == (0, len(whole) - len(outermost)) and len(outermost) == 3
+    # Of the three longest one has a caller.
+    assert await opened(replace(wish, max_calls=3, max_depth=1)) == ([(0, 0), (1000, 3)], 5, 1)
 
 
 async def test_what_a_call_that_is_left_out_did_is_its_callers_own(decoded: Tables, tmp_path: Path) -> None:
@@ -299,6 +317,8 @@ async def test_tables_as_files(decoded: Tables, tmp_path: Path, table: str) -> N
         (ExportWish(SESSION, ExportFormat.FOLDED, "calls"), "EXPORT_TABLE"),
         (ExportWish(SESSION, ExportFormat.CSV, max_calls=1), "EXPORT_MAX_CALLS"),
         (ExportWish(SESSION, ExportFormat.FOLDED, max_calls=-1), "EXPORT_MAX_CALLS"),
+        (ExportWish(SESSION, ExportFormat.CSV, max_depth=1), "EXPORT_MAX_DEPTH"),
+        (ExportWish(SESSION, ExportFormat.FOLDED, max_depth=-1), "EXPORT_MAX_DEPTH"),
     ],
 )
 async def test_a_wish_that_cannot_be_is_told(decoded: Tables, tmp_path: Path, wish: ExportWish, reason: str) -> None:

@@ -31,7 +31,7 @@ app = typer.Typer(
 
     A recording holds one stream for each thread, or for each core; `permille pt stat` lists them with their numbers.
     dump, flow and calls write while they decode: `| head` ends them at once. With --json they write one object a line.
-    Addresses are strings in hexadecimal, times are ticks of the time stamp counter.
+    Addresses are strings in hexadecimal, times are ticks of the time stamp counter, and null is what is not known.
     """,
 )
 

@@ -97,13 +97,14 @@ def report(
                     "file": str(file),
                     "size_bytes": size_bytes,
                     "omitted_calls": parts.omitted_calls,
+                    "deeper_calls": parts.deeper_calls,
                 }
             )
             return
         if file is not None:
             invocation.console.print(f"wrote {file}; it opens in any browser, without network", soft_wrap=True)
-        if parts.omitted_calls and not invocation.as_json:
-            invocation.notes.print(f"{parts.omitted_calls:,} short calls are left out of the pictures: --max-calls 0")
+        for note in parts.notes:
+            invocation.notes.print(note.text + (f": {note.way_out}" if note.way_out else ""))
         return
     if invocation.as_json:
         invocation.print_json(report_json(found, sort or Order.SELF, top))

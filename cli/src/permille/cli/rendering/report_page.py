@@ -5,19 +5,21 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 
-from permille.cli.rendering.report import Order, Report, report_json
+from permille.cli.rendering.report import Note, Order, Report, report_json
 from permille.cli.rendering.report_text import facts
 
 DATA, PROFILE = "{{DATA}}", "{{PROFILE}}"
 
 
-def report_page(template: str, report: Report, profile: bytes) -> str:
-    """`profile`: the session in speedscope's format."""
+def report_page(template: str, report: Report, profile: bytes, picture_notes: Sequence[Note] = ()) -> str:
+    """`profile`: the session in speedscope's format; `picture_notes`: what is to be known of it."""
     content = {
         **report_json(report, Order.SELF, 0),
         "facts": [[name, value] for name, value in facts(report)],
+        "picture_notes": [asdict(note) for note in picture_notes],
         "has_calls": report.session.calls > 0,
         "segments": [asdict(row) for row in report.segments],
     }

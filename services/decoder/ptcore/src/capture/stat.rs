@@ -2,7 +2,7 @@
 
 use crate::accesses::{accesses, add, rows as accesses_of, Accesses};
 use pt_capture::Threads;
-use pt_flow::{decode_in_parts, whole_tsc, CodeMemory, Flow, Stream, Workers};
+use pt_flow::{decode_in_parts, CodeMemory, Flow, Stream, Workers};
 use pt_listing::{stop, Branches, Counts, Gap, MAX_GAPS};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -40,9 +40,7 @@ pub fn count(
         data.release();
         go_on()
     };
-    let mut counts = Counts::of(data, capture.config.errata, workers, go_on);
-    let whole = |packet| whole_tsc(packet, capture.config.reference_tsc);
-    counts.times = counts.times.map(|(first, last)| (whole(first), whole(last)));
+    let counts = Counts::of(data, &capture.config, workers, go_on);
     if !go_on() {
         stop();
     }
@@ -143,8 +141,9 @@ impl Stat {
         told.set_item("bad_packets", counts.bad_count)?;
         told.set_item("bad_packet_bytes", counts.bad_bytes)?;
         let last_tsc = flow.as_ref().map_or(0, |flow| flow.last_tsc);
-        told.set_item("first_tsc", counts.times.map(|(first, _)| first))?;
-        told.set_item("last_tsc", counts.times.map(|(_, last)| last.max(last_tsc)))?;
+        let times = counts.times.range();
+        told.set_item("first_tsc", times.map(|(first, _)| first))?;
+        told.set_item("last_tsc", times.map(|(_, last)| last.max(last_tsc)))?;
         let numbers = PyDict::new(py);
         let bad = counts.bad.into_iter().map(|(offset, size, what)| (offset, size, 0, what)).collect();
         let list = match flow {

@@ -2,6 +2,7 @@
 
 use crate::temporary::TemporaryFile;
 use crate::CaptureError;
+use pt_packet::{find_psb, PSB};
 use std::fmt;
 use std::io;
 use std::ops::{Deref, Range};
@@ -10,6 +11,9 @@ use std::sync::Arc;
 
 /// Streams up to this size are joined in memory; fuzzing has none that are large.
 pub(crate) const IN_MEMORY: usize = if cfg!(fuzzing) { 1 << 8 } else { 1 << 26 };
+
+/// So many bytes of a mapped file are searched before their memory is given back.
+const SEARCHED: usize = 1 << 26;
 
 /// A part of some bytes; a copy is another name for the same bytes.
 #[derive(Clone)]
@@ -76,6 +80,20 @@ impl Bytes {
         self.whole.release();
     }
 
+    /// The offset of the first PSB. Memory does not follow the size of a file that holds none.
+    pub fn find_psb(&self) -> Option<usize> {
+        let mut from = 0_usize;
+        loop {
+            let end = from.saturating_add(SEARCHED).min(self.len());
+            let found = find_psb(&self[..end], from);
+            self.release();
+            if found.is_some() || end == self.len() {
+                return found;
+            }
+            from = end - PSB.len();
+        }
+    }
+
     /// The same for a binary to hold.
     pub fn shared(&self) -> pt_image::Bytes {
         pt_image::Bytes::Part(Arc::clone(&self.whole), self.part.clone())
@@ -127,6 +145,27 @@ mod tests {
             assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0);
         }
         std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn what_was_searched_for_packets_is_given_back() {
+        let path = std::env::temp_dir().join(format!("pt-capture-search-{}", std::process::id()));
+        let file = std::fs::File::create(&path).unwrap();
+        let size = 3 * SEARCHED + 100;
+        file.set_len(size as u64).unwrap();
+        let bytes = Bytes::open(&path).unwrap();
+        assert_eq!(bytes.find_psb(), None);
+        let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let of_file = maps.split_once(path.to_str().unwrap()).unwrap().1;
+        let resident = of_file.lines().find_map(|line| line.strip_prefix("Rss:")).unwrap();
+        let resident: usize = resident.trim().trim_end_matches(" kB").parse().unwrap();
+        assert!(resident < SEARCHED >> 10, "{resident} KiB");
+        for at in [0, SEARCHED - 1, SEARCHED - PSB.len(), 2 * SEARCHED - 7, size - PSB.len()] {
+            std::os::unix::fs::FileExt::write_all_at(&file, &PSB, at as u64).unwrap();
+            assert_eq!(Bytes::open(&path).unwrap().find_psb(), Some(at));
+            std::os::unix::fs::FileExt::write_all_at(&file, &[0; PSB.len()], at as u64).unwrap();
+        }
+        std::fs::remove_file(path).unwrap();
     }
 
     #[test]

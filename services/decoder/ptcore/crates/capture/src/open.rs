@@ -20,7 +20,7 @@ pub fn open(path: &Path, given: &Options) -> Result<Capture, CaptureError> {
         session::read(path, &data, options)?
     } else if lldb::describes(&data) {
         lldb::read(path, &data, options)?
-    } else if pt_packet::find_psb(&data, 0).is_some() {
+    } else if data.find_psb().is_some() {
         raw::read(path, data, options)?
     } else {
         return Err(CaptureError::Unknown { path: path.to_owned(), why: unknown(&data) });

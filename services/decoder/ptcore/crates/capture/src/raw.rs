@@ -31,10 +31,16 @@ fn mapping(part: &RawImage, folders: &[PathBuf]) -> Result<Mapping, CaptureError
     let bytes = Bytes::open(path).map_err(|error| CaptureError::unreadable(path, error))?;
     let there = (bytes.len() as u64).saturating_sub(part.offset);
     let size = part.size.unwrap_or(there);
+    let bad = |what| Err(CaptureError::option(&path.display().to_string(), what));
+    if part.size == Some(0) {
+        return bad("an image of no bytes is none; without a size it is the rest of the file".to_owned());
+    }
     if size == 0 || size > there {
-        let what =
-            format!("{size:#x} bytes from offset {:#x} are wanted, the file has {:#x}", part.offset, bytes.len());
-        return Err(CaptureError::option(&path.display().to_string(), what));
+        let wanted = part.size.map_or("bytes".to_owned(), |size| format!("{size:#x} bytes"));
+        return bad(format!("{wanted} from offset {:#x} are wanted, the file has {:#x}", part.offset, bytes.len()));
+    }
+    if part.address.checked_add(size - 1).is_none() {
+        return bad(format!("{size:#x} bytes from address {:#x} on reach beyond the last address", part.address));
     }
     let content = match Binary::load(path, &search(folders)) {
         Ok(binary) => Content::File { binary: Arc::new(binary), offset: part.offset },

@@ -85,3 +85,27 @@ fn a_zstd_file_may_have_several_frames() {
     assert_eq!(opened("behind", &[&both[..], b"trailing"].concat()), Ok((packets.repeat(2), told)));
     assert!(opened("half", &both[..both.len() - 1]).is_err());
 }
+
+#[test]
+fn an_image_that_cannot_be_is_refused_with_the_reason() {
+    let folder = std::env::temp_dir().join(format!("pt-raw-images-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let (packets, code) = (folder.join("pt.bin"), folder.join("code"));
+    std::fs::write(&packets, pt_packet::PSB).unwrap();
+    std::fs::write(&code, [0x90; 0x1001]).unwrap();
+    let refused = |offset, size, address| {
+        let images = vec![RawImage { file: code.clone(), offset, size, address }];
+        open(&packets, &Options { images, ..Options::default() }).err().map(|error| error.to_string())
+    };
+    assert_eq!(refused(0, Some(0x1000), u64::MAX - 0xfff), None);
+    for (offset, size, address, why) in [
+        (0, Some(0), 0x1000, "an image of no bytes is none"),
+        (0, None, u64::MAX - 0xfff, "0x1001 bytes from address 0xfffffffffffff000 on reach beyond the last address"),
+        (0x1001, None, 0x1000, "bytes from offset 0x1001 are wanted, the file has 0x1001"),
+        (1, Some(0x1001), 0x1000, "0x1001 bytes from offset 0x1 are wanted, the file has 0x1001"),
+    ] {
+        let told = refused(offset, size, address).expect(why);
+        assert!(told.contains(why), "{told}");
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
+}

@@ -56,7 +56,7 @@ pub use pt_packet::{find_psb, Cpu, Errata, Execution};
 pub use shared_work::share;
 pub use sink::{DisableKind, Sink, Travels};
 pub use statistics::Statistics;
-pub use time::{Time, World};
+pub use time::{Latest, Time, World};
 pub use view::is_kernel;
 pub use walk::{InTurn, InTurns, Turns};
 pub use whole_tsc::whole_tsc;

@@ -17,7 +17,7 @@ use crate::calibration::{Calibration, Rate};
 use crate::crystal::Crystal;
 use crate::{whole_tsc, Config};
 use grain::Grain;
-pub(crate) use latest::Latest;
+pub use latest::Latest;
 pub use pace::Pace;
 use pt_packet::Packet;
 use uncertainty::Calm;

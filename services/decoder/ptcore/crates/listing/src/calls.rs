@@ -149,10 +149,10 @@ impl<C: Code> CallWriter<C> {
             who(&mut one, ended.thread.stream_at(end), &ended.thread);
             one.more("call", Value::Number(records.call[row]));
             one.more("parent", if parent == NO_PARENT { Value::Unknown } else { Value::Number(parent) });
-            one.more("depth", Value::Number(depth.into())).more("start_tsc", Value::Number(start));
-            one.more("end_tsc", Value::Number(end)).more("function", Value::Word(&known.name));
-            one.more("module", Value::Word(&known.binary)).more("call_address", Value::Hex(records.call_address[row]));
-            one.more("target", Value::Hex(records.target[row])).more("self_instructions", Value::Number(own));
+            one.more("depth", Value::Number(depth.into())).more("start_tsc", Value::time(start));
+            one.more("end_tsc", Value::time(end)).more("function", Value::Word(&known.name));
+            one.more("module", Value::Word(&known.binary)).more("call_address", Value::address(at));
+            one.more("target", Value::address(records.target[row])).more("self_instructions", Value::Number(own));
             one.more("total_instructions", Value::Number(all));
             for (bit, name, _) in FLAGS {
                 one.more(name, Value::Flag(records.flags[row] & bit != 0));
@@ -326,6 +326,8 @@ mod tests {
         assert_eq!(shallow.len(), 1);
         let start = r#"{"stream":"7","pid":1,"tid":2,"call":"#;
         assert!(shallow[0].starts_with(start) && shallow[0].contains(r#","parent":null,"depth":0,"#), "{shallow:?}");
+        let unknown = [r#""start_tsc":null,"end_tsc":null,"#, r#""call_address":null,"#];
+        assert!(unknown.iter().all(|part| shallow[0].contains(part)), "{shallow:?}");
     }
 
     #[test]

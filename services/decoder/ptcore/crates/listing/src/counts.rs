@@ -1,8 +1,9 @@
 //! How many packets of which kind a stream holds.
 
 use crate::packets::NO_PSB;
-use pt_flow::{share, Workers};
-use pt_packet::{find_psb, Errata, Packet, Reader, PSB};
+use crate::times::{Clock, Times};
+use pt_flow::{share, Config, Workers};
+use pt_packet::{find_psb, Packet, Reader, PSB};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -19,17 +20,16 @@ pub struct Counts {
     pub bad: Vec<(u64, u64, String)>,
     pub bad_count: u64,
     pub bad_bytes: u64,
-    /// Of the first and the last TSC packet, as they have them; `None` without any.
-    pub times: Option<(u64, u64)>,
+    pub times: Times,
 }
 
 impl Counts {
     /// Counts a whole stream from its first PSB on; after bytes that are no packet it goes on at the next PSB. `workers`
     /// share the work, in parts of about so many bytes. `go_on` is asked from time to time: when it says no, the counts are
     /// those of some of the packets.
-    pub fn of(data: &[u8], errata: Errata, workers: Workers, go_on: &(dyn Fn() -> bool + Sync)) -> Counts {
+    pub fn of(data: &[u8], config: &Config, workers: Workers, go_on: &(dyn Fn() -> bool + Sync)) -> Counts {
         let mut counts = Counts { bytes: data.len() as u64, ..Counts::default() };
-        let first = find_psb(data, 0).unwrap_or(data.len());
+        let first = next_psb(data, 0, go_on).unwrap_or(data.len());
         if first > 0 {
             counts.is_bad(0, first, NO_PSB);
         }
@@ -41,7 +41,7 @@ impl Counts {
             loop {
                 let number = next.fetch_add(1, Ordering::Relaxed);
                 let Some(&begin) = begins.get(number) else { return done };
-                done.push((number, Counts::between(data, errata, begin, end_of(number), go_on)));
+                done.push((number, Counts::between(data, config, begin, end_of(number), go_on)));
                 if !go_on() {
                     return done;
                 }
@@ -56,7 +56,7 @@ impl Counts {
             let (of_part, end) = match at == begins[number] {
                 true => (of_part, end),
                 false if at >= end_of(number) => continue,
-                false => Counts::between(data, errata, at, end_of(number), go_on),
+                false => Counts::between(data, config, at, end_of(number), go_on),
             };
             counts.add(of_part);
             at = end;
@@ -67,14 +67,15 @@ impl Counts {
     /// Of the packets that begin from `begin` on, which is where one does, and before `end`; where the last of them ended.
     fn between(
         data: &[u8],
-        errata: Errata,
+        config: &Config,
         begin: usize,
         end: usize,
         go_on: &(dyn Fn() -> bool + Sync),
     ) -> (Counts, usize) {
         let mut counts = Counts::default();
-        let mut reader = Reader::with_errata(data, errata);
+        let mut reader = Reader::with_errata(data, config.errata);
         reader.seek(begin);
+        let mut clock = Clock::new(config);
         let mut till_question = QUESTION;
         while reader.offset() < end {
             if till_question == 0 {
@@ -90,10 +91,15 @@ impl Counts {
                     till_question -= more;
                     *counts.packets.entry(Packet::Pad.name()).or_default() += 1 + more as u64;
                 }
-                Ok(Some(packet)) => counts.packet(&packet),
+                Ok(Some(packet)) => {
+                    counts.packet(&packet);
+                    if let Some(told) = clock.take(&packet, data, reader.offset()) {
+                        counts.times.add(told);
+                    }
+                }
                 Ok(None) => break,
                 Err(error) => {
-                    let next = find_psb(data, error.offset + 1).unwrap_or(data.len());
+                    let next = next_psb(data, error.offset + 1, go_on).unwrap_or(data.len());
                     let told = error.to_string();
                     let what = told.split_once(": ").map_or(&*told, |(_, what)| what);
                     counts.is_bad(error.offset, next - error.offset, what);
@@ -114,10 +120,7 @@ impl Counts {
         self.bad.extend(behind.bad.into_iter().take(room));
         self.bad_count += behind.bad_count;
         self.bad_bytes += behind.bad_bytes;
-        self.times = match (self.times, behind.times) {
-            (Some((first, last)), Some((_, behind))) => Some((first, last.max(behind))),
-            (before, behind) => before.or(behind),
-        };
+        self.times.add(behind.times);
     }
 
     fn is_bad(&mut self, offset: usize, size: usize, what: &str) {
@@ -130,13 +133,8 @@ impl Counts {
 
     fn packet(&mut self, packet: &Packet) {
         *self.packets.entry(packet.name()).or_default() += 1;
-        match *packet {
-            Packet::Tnt { count, .. } => self.tnt_bits += u64::from(count),
-            Packet::Tsc(ticks) => {
-                let (first, last) = self.times.unwrap_or((ticks, ticks));
-                self.times = Some((first, last.max(ticks)));
-            }
-            _ => {}
+        if let Packet::Tnt { count, .. } = *packet {
+            self.tnt_bits += u64::from(count);
         }
     }
 }
@@ -148,20 +146,23 @@ const QUESTION_BYTES: usize = 1 << 26;
 
 /// The first PSB, and others at least `size` bytes from each other.
 fn begins_of_parts(data: &[u8], first: usize, size: usize, go_on: &(dyn Fn() -> bool + Sync)) -> Vec<usize> {
-    let (mut begins, mut at) = (vec![first], first.saturating_add(size));
-    while at < data.len() && go_on() {
+    let next = |&psb: &usize| next_psb(data, psb.saturating_add(size), go_on);
+    std::iter::successors(Some(first), next).collect()
+}
+
+/// The first PSB at or after `from`; `None` too where nobody waits for it any more.
+fn next_psb(data: &[u8], from: usize, go_on: &(dyn Fn() -> bool + Sync)) -> Option<usize> {
+    let mut at = from;
+    while at < data.len() {
         let end = at.saturating_add(QUESTION_BYTES).min(data.len());
         match find_psb(&data[..end], at) {
-            Some(psb) => {
-                begins.push(psb);
-                at = psb.saturating_add(size);
-            }
-            None if end == data.len() => break,
+            Some(psb) => return Some(psb),
+            None if end == data.len() || !go_on() => return None,
             // One may begin in front of the end.
             None => at = end - PSB.len(),
         }
     }
-    begins
+    None
 }
 
 #[cfg(test)]
@@ -175,7 +176,8 @@ mod tests {
     fn several_threads_count_the_packets_that_one_counts() {
         let mut data = vec![0x05];
         for round in 0..200u64 {
-            for packet in [Packet::Psb, Packet::Tsc(round), Packet::Psbend, Packet::Tnt { bits: 5, count: 3 }] {
+            let pip = Packet::Pip { cr3: 0x1000, non_root: round % 5 > 2 };
+            for packet in [Packet::Psb, Packet::Tsc(round), pip, Packet::Psbend, Packet::Tnt { bits: 5, count: 3 }] {
                 write(&mut data, packet);
             }
             match round % 7 {
@@ -186,13 +188,15 @@ mod tests {
                     write(&mut data, Packet::Tsc(7));
                     data.truncate(data.len() - 3);
                 }
+                5 => write(&mut data, Packet::Tsc(round << 40)),
+                6 => write(&mut data, Packet::Pip { cr3: 0x2000, non_root: true }),
                 _ => {}
             }
         }
-        let one = Counts::of(&data, Errata::default(), ONE, &|| true);
+        let one = Counts::of(&data, &Config::default(), ONE, &|| true);
         assert!(one.bad_count > 20, "{one:?}");
         for (threads, part_bytes) in [(1, 1), (3, 1), (2, 50), (3, 700)] {
-            assert_eq!(Counts::of(&data, Errata::default(), Workers { threads, part_bytes }, &|| true), one);
+            assert_eq!(Counts::of(&data, &Config::default(), Workers { threads, part_bytes }, &|| true), one);
         }
     }
 
@@ -207,30 +211,18 @@ mod tests {
         for packet in [Packet::Psb, Packet::Tsc(4000), Packet::Psbend] {
             write(&mut data, packet);
         }
-        let counts = Counts::of(&data, Errata::default(), ONE, &|| true);
+        let counts = Counts::of(&data, &Config::default(), ONE, &|| true);
         assert_eq!(counts.packets, BTreeMap::from([("PSB", 2), ("PSBEND", 2), ("TNT", 1), ("TSC", 2)]));
-        assert_eq!((counts.bytes, counts.tnt_bits, counts.times), (data.len() as u64, 3, Some((1000, 4000))));
+        assert_eq!((counts.bytes, counts.tnt_bits, counts.times.range()), (data.len() as u64, 3, Some((1000, 4000))));
         assert_eq!((counts.bad_count, counts.bad_bytes), (1, 2));
         assert_eq!((counts.bad[0].0, counts.bad[0].1), (good as u64, 2));
-    }
-
-    #[test]
-    fn times_that_go_back_end_where_they_were_latest() {
-        let mut data = PSB.to_vec();
-        for tsc in [1000, 4000, 500] {
-            write(&mut data, Packet::Tsc(tsc));
-        }
-        let two = Workers { threads: 2, part_bytes: 100 };
-        for (data, workers) in [(data.clone(), ONE), (data.repeat(100), two)] {
-            assert_eq!(Counts::of(&data, Errata::default(), workers, &|| true).times, Some((1000, 4000)));
-        }
     }
 
     #[test]
     fn nothing_is_counted_after_it_was_stopped() {
         let mut data = PSB.to_vec();
         data.resize(3 << 20, 0);
-        let counts = Counts::of(&data, Errata::default(), ONE, &|| false);
+        let counts = Counts::of(&data, &Config::default(), ONE, &|| false);
         assert_eq!(counts.packets["PAD"], QUESTION as u64 - 1);
     }
 }

@@ -86,10 +86,9 @@ impl<'a, 'o, M: Code> FlowListing<'a, 'o, M> {
             let mut row = Row::new(Form::Json, line);
             row.more("stream", Value::Word(self.stream)).more("event", Value::Word("block"));
             row.more("tid", Value::Number(self.thread.1.into()));
-            row.more("tsc", Value::Number(tsc)).more("first", Value::Hex(block.start));
+            row.more("tsc", Value::time(tsc)).more("first", Value::Hex(block.start));
             row.more("last", Value::Hex(block.last)).more("instructions", Value::Number(block.instructions.into()));
-            let target = if block.target == 0 { Value::Unknown } else { Value::Hex(block.target) };
-            row.more("kind", Value::Word(kind)).more("target", target);
+            row.more("kind", Value::Word(kind)).more("target", Value::address(block.target));
             place(&mut row, &self.here, block.start);
             row.end();
         }
@@ -114,7 +113,7 @@ impl<'a, 'o, M: Code> FlowListing<'a, 'o, M> {
                 let mut row = Row::new(Form::Json, line);
                 row.more("stream", Value::Word(self.stream)).more("event", Value::Word("instruction"));
                 row.more("tid", Value::Number(self.thread.1.into()));
-                row.more("tsc", Value::Number(tsc)).more("address", Value::Hex(address));
+                row.more("tsc", Value::time(tsc)).more("address", Value::Hex(address));
                 row.more("size_bytes", Value::Number(length.into())).more("text", Value::Word(&self.text));
                 place(&mut row, &self.here, address);
                 row.end();
@@ -164,7 +163,7 @@ impl<'a, 'o, M: Code> FlowListing<'a, 'o, M> {
         }
         let mut row = Row::new(form, line);
         row.more("stream", Value::Word(self.stream));
-        row.put("event", "", Value::Word(name)).more("tsc", Value::Number(tsc));
+        row.put("event", "", Value::Word(name)).more("tsc", Value::time(tsc));
         say(&mut row);
         row.end();
         if form == Form::Text {
@@ -264,16 +263,16 @@ impl<M: Code> Sink for FlowListing<'_, '_, M> {
     fn loss(&mut self, loss: &Loss) {
         let reason = self.image.why(loss);
         self.event("loss", loss.tsc0, |row| {
-            row.put("offset", "at offset", Value::Hex(loss.offset as u64));
+            row.put_offset(loss.offset);
             row.put("size_bytes", "bytes", Value::Number(loss.size as u64));
-            row.more("address", Value::Hex(loss.address)).more("end_tsc", Value::Number(loss.tsc1));
+            row.more("address", Value::address(loss.address)).more("end_tsc", Value::time(loss.tsc1));
             row.put("reason", "because", Value::Word(&reason));
         });
     }
 
     fn overflow(&mut self, offset: usize, from: Option<u64>, tsc: u64) {
         self.event("overflow", tsc, |row| {
-            row.put("offset", "at offset", Value::Hex(offset as u64));
+            row.put_offset(offset);
             row.put("address", "behind", from.map_or(Value::Unknown, Value::Hex));
         });
     }
@@ -282,7 +281,7 @@ impl<M: Code> Sink for FlowListing<'_, '_, M> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pt_flow::{Config, Flow};
+    use pt_flow::{Config, Flow, Reason};
     use pt_image::Image;
     use pt_packet::writer::write;
     use pt_packet::{Compression, Execution, Ip, Packet};
@@ -344,14 +343,39 @@ mod tests {
     #[test]
     fn programs_get_an_object_a_line() {
         let told = listed(Form::Json, Detail::Instructions);
-        assert!(told[0].starts_with(r#"{"stream":"7","event":"mode","tsc":0,"bits":64,"#), "{told:?}");
+        assert!(told[0].starts_with(r#"{"stream":"7","event":"mode","tsc":null,"bits":64,"#), "{told:?}");
         let enabled = told.iter().position(|row| row.contains(r#""event":"enabled""#)).unwrap();
-        assert_eq!(told[enabled], r#"{"stream":"7","event":"enabled","tsc":0,"address":"0x401000"}"#);
+        assert_eq!(told[enabled], r#"{"stream":"7","event":"enabled","tsc":null,"address":"0x401000"}"#);
         assert!(told[enabled + 1].starts_with(
-            r#"{"stream":"7","event":"instruction","tid":0,"tsc":0,"address":"0x401000","size_bytes":1,"#
+            r#"{"stream":"7","event":"instruction","tid":0,"tsc":null,"address":"0x401000","size_bytes":1,"#
         ));
         let blocks = listed(Form::Json, Detail::Blocks);
         let first = r#""first":"0x401000","last":"0x401001","instructions":2,"kind":"taken""#;
         assert!(blocks.iter().any(|row| row.contains(first)), "{blocks:?}");
+    }
+
+    #[test]
+    fn a_loss_has_the_numbers_of_other_lists_and_nothing_that_is_not_known() {
+        let image = Image::new();
+        let told = |tsc0, address| {
+            let loss = Loss { offset: 16, size: 3, reason: Reason::NoCode, address, epoch: 0, tsc0, tsc1: 2 * tsc0 };
+            let mut told = String::new();
+            let mut lines = Lines::new(Form::Json, |batch| {
+                told.push_str(&batch);
+                true
+            });
+            let mut sink = FlowListing::new(&image, Who(&[]), "7", Detail::Blocks, &mut lines);
+            sink.loss(&loss);
+            sink.overflow(32, None, tsc0);
+            lines.flush();
+            drop(lines);
+            told
+        };
+        let unknown = told(0, 0);
+        let loss = r#""event":"loss","tsc":null,"offset":16,"size_bytes":3,"address":null,"end_tsc":null,"reason""#;
+        assert!(unknown.contains(loss), "{unknown}");
+        assert!(unknown.contains(r#""event":"overflow","tsc":null,"offset":32,"address":null}"#), "{unknown}");
+        let known = told(5, 0x1000);
+        assert!(known.contains(r#""tsc":5,"offset":16,"size_bytes":3,"address":"0x1000","end_tsc":10,"#), "{known}");
     }
 }

@@ -17,6 +17,7 @@ mod packets;
 mod page;
 mod row;
 mod thread;
+mod times;
 mod who;
 
 pub use branches::{Branches, Gap};
@@ -31,4 +32,5 @@ pub use packets::packets;
 pub use page::{write_calls, Page};
 pub use row::{Row, Value};
 pub use thread::Thread;
+pub use times::Times;
 pub use who::{Only, Who};

@@ -16,6 +16,26 @@ pub enum Value<'v> {
     Unknown,
 }
 
+impl Value<'_> {
+    /// An address that is not 0: no other one is known.
+    pub fn address(known: u64) -> Self {
+        if known == 0 {
+            Value::Unknown
+        } else {
+            Value::Hex(known)
+        }
+    }
+
+    /// A time that is not 0: no other one is known.
+    pub fn time(known: u64) -> Self {
+        if known == 0 {
+            Value::Unknown
+        } else {
+            Value::Number(known)
+        }
+    }
+}
+
 /// Writes the values of one line. Text is for lines of free form: `name value, name value`; an empty name leaves the
 /// value alone.
 pub struct Row<'l> {
@@ -47,6 +67,13 @@ impl<'l> Row<'l> {
             Form::Text => text(self.line, &mut self.first, shown, value),
         }
         self
+    }
+
+    /// Where in a stream: a number to programs, as all sizes are, and to people as bytes are counted beside a dump.
+    pub fn put_offset(&mut self, offset: usize) -> &mut Self {
+        let offset = offset as u64;
+        let value = if self.form == Form::Json { Value::Number(offset) } else { Value::Hex(offset) };
+        self.put("offset", "at offset", value)
     }
 
     /// Only JSON has it.

@@ -38,15 +38,16 @@ _TABULAR = (ExportFormat.CSV, ExportFormat.PARQUET, ExportFormat.JSON)
 
 @dataclass(frozen=True)
 class ExportPiece:
-    """`omitted_calls` on the last piece."""
+    """`omitted_calls` and `deeper_calls` on the last piece."""
 
     data: bytes
     omitted_calls: int = 0
+    deeper_calls: int = 0
 
 
 @dataclass(frozen=True)
 class ExportWish:
-    """`table` for tabular formats, `max_calls` (0: all) for the others: the longest are kept.
+    """`table` for tabular formats, `max_calls` and `max_depth` (0: all) for the others: the longest, the outermost.
 
     `session`: what the session has to be called.
     """
@@ -55,6 +56,7 @@ class ExportWish:
     format: ExportFormat
     table: str = ""
     max_calls: int = 0
+    max_depth: int = 0
     session: str = ""
 
     @property
@@ -88,6 +90,7 @@ class SessionExports:
                     if wish.session not in ("", named := rows.session["session"]):
                         raise other_name(wish.session, named)
                     omitted = await asyncio.to_thread(rows.keep_longest, wish.max_calls) if wish.max_calls else 0
+                    deeper = await asyncio.to_thread(rows.keep_shallow, wish.max_depth) if wish.max_depth else 0
                     pieces = _gathered(_pieces(wish, rows))
                     while (piece := await asyncio.to_thread(next, pieces, None)) is not None:
                         yield ExportPiece(piece)
@@ -96,7 +99,7 @@ class SessionExports:
                 raise scratch_full(self._scratch, str(error).partition("\n")[0]) from error
             except (duckdb.Error, OSError) as error:
                 raise unread_table(error) from error
-            yield ExportPiece(b"", omitted)
+            yield ExportPiece(b"", omitted, deeper)
 
 
 def _pieces(wish: ExportWish, rows: SessionRows) -> Iterator[bytes]:
@@ -148,6 +151,13 @@ def _require_sense(wish: ExportWish) -> None:
             reason="EXPORT_MAX_CALLS",
             help="0 keeps all; only time lines and profiles can leave calls out: use a query with LIMIT for tables",
             metadata={"field": "max_calls"},
+        )
+    if wish.max_depth < 0 or (wish.max_depth and wish.format in _TABULAR):
+        raise InvalidArgument(
+            f"max_depth is {wish.max_depth} for {wish.format.name}",
+            reason="EXPORT_MAX_DEPTH",
+            help="0 keeps all; only time lines and profiles can leave calls out: use a query on `depth` for tables",
+            metadata={"field": "max_depth"},
         )
 
 

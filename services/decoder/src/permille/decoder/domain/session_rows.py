@@ -18,6 +18,7 @@ from permille.mesh.table_schemas import SCHEMAS
 
 _BATCH_ROWS = 1 << 16
 _MEMORY_MIB = 512
+_ANY_DEPTH = (1 << 31) - 1
 
 
 class Call(NamedTuple):
@@ -65,6 +66,7 @@ class SessionRows:
         self._connection = connection
         self.session = session
         self._kept = ""
+        self._below = _ANY_DEPTH
 
     def threads(self) -> list[Thread]:
         """In the order of their segments; without those of which the calls are in another one of the thread."""
@@ -96,12 +98,21 @@ class SessionRows:
         self._kept = "SEMI JOIN kept USING (segment, call)"
         return total - most
 
+    def keep_shallow(self, most_depth: int) -> int:
+        """From now on `calls` tells only those with fewer callers; returns how many are left out."""
+        self._below = most_depth
+        rows = self._connection.execute(
+            f"SELECT count(*) FROM calls {self._kept} WHERE depth >= ?",  # noqa: S608
+            [most_depth],
+        ).fetchall()
+        return int(rows[0][0])
+
     def calls(self, segment: int) -> Iterator[Call]:
         """In the order in which they began, callers before what they call."""
         rows = self._connection.sql(
             f"SELECT depth, function, start_ns, end_ns, total_instructions FROM calls {self._kept}"  # noqa: S608
-            " WHERE segment = ? ORDER BY call",
-            params=[segment],
+            " WHERE segment = ? AND depth < ? ORDER BY call",
+            params=[segment, self._below],
         )
         for batch in rows.to_arrow_reader(_BATCH_ROWS):
             yield from map(Call._make, zip(*(column.to_pylist() for column in batch.columns), strict=True))

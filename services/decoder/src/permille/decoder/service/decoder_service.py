@@ -91,7 +91,10 @@ class DecoderService(OperationMethods, decoder_pb2_grpc.DecoderServiceServicer):
         async with aclosing(self._exports.run(wish)) as pieces:
             async for piece in pieces:
                 yield decoder_pb2.ExportResponse(
-                    data=piece.data, file_name=file_name, omitted_calls=piece.omitted_calls
+                    data=piece.data,
+                    file_name=file_name,
+                    omitted_calls=piece.omitted_calls,
+                    deeper_calls=piece.deeper_calls,
                 )
                 file_name = ""
 
@@ -125,4 +128,4 @@ def _export_wish(request: decoder_pb2.ExportRequest) -> ExportWish:
             help=f"choose one of {', '.join(kind.name.lower() for kind in ExportFormat)}",
             metadata={"field": "format"},
         )
-    return ExportWish(session_id, kind, request.table, request.max_calls, request.session)
+    return ExportWish(session_id, kind, request.table, request.max_calls, request.max_depth, request.session)

@@ -54,7 +54,7 @@ impl Latest {
 
     /// The later one of the next two times that PSBs from the offset on tell, as one of the two may be damaged; else that of
     /// the only one. With `non_root` only those where a guest runs count, or only those where the host does.
-    fn at(&mut self, data: &[u8], offset: usize, non_root: Option<bool>) -> u64 {
+    pub fn at(&mut self, data: &[u8], offset: usize, non_root: Option<bool>) -> u64 {
         let which = non_root.map_or(0, |non_root| 1 + usize::from(non_root));
         let Ahead { from, psb, ticks, clear } = self.ahead[which];
         if (from..=psb).contains(&offset) {
