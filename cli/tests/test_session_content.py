@@ -13,7 +13,7 @@ from permille.cli.capture_file import Given, open_capture
 from permille.cli.session_import import session_content as module
 from permille.cli.session_import.session_content import SessionContent, session_content
 from permille.decoder.domain.manifest import read_manifest
-from permille.mesh.errors import FailedPrecondition
+from permille.mesh.errors import InvalidArgument
 from permille.ptcore import Capture
 
 from .test_pt import reference
@@ -62,13 +62,12 @@ def test_a_stream_is_one_segment_as_long_as_a_worker_decodes_it_in_one_go(
     assert told[-1] == (40 << 20, 40 << 20)
 
 
-def test_code_that_cannot_be_where_it_was_given_is_told_where_none_is_left(tmp_path: Path) -> None:
+def test_code_that_cannot_be_where_it_was_given_is_refused(tmp_path: Path) -> None:
     file, code = tmp_path / "trace.pt", tmp_path / "code"
     file.write_bytes(bytes.fromhex("0282" * 8 + "0223"))
     code.write_bytes(bytes(16))
-    capture = open_capture(file, Given(images=[f"{code}:0:16:0xfffffffffffffff8"]))
-    with pytest.raises(FailedPrecondition, match=f"stands in the code; .*{code}: "):
-        session_content(capture, file, tmp_path / "listed", lambda *_: None)
+    with pytest.raises(InvalidArgument, match=f"{code}: 0x10 bytes .* reach beyond the last address"):
+        open_capture(file, Given(images=[f"{code}:0:16:0xfffffffffffffff8"]))
 
 
 SWITCH_CPU_WIDE, AUXTRACE = 15, 71

@@ -74,9 +74,10 @@ class BinaryRepository:
     async def add(self, file: Path, *, debug: bool, of: Collection[str] = ()) -> UploadedBinary:
         """Stores an ELF file under its build id, or its SHA-256 when it has none.
 
-        Again only where what is there is damaged or has less. A program without its contents is a debug file. `of`: keys of
-        the binaries of which a debug file may be the one. Raises `InvalidArgument` when it is no ELF, is cut off, is a
-        debug file of none of them, or one without a build id to belong to, and `NotFound` for a binary that is not there.
+        Again only where what is there is damaged or has less. A program without its contents is a debug file. `of`:
+        keys of the binaries of which a debug file may be the one. Raises `InvalidArgument` when it is no ELF, is cut
+        off, is a debug file of none of them, or one without a build id to belong to, and `NotFound` for a binary that
+        is not there.
         """
         identity = await asyncio.to_thread(identify_elf, file)
         content = await asyncio.to_thread(elf_content, file)
@@ -118,9 +119,7 @@ class BinaryRepository:
             binaries[key] = await asyncio.to_thread(_identified, path)
         return await asyncio.to_thread(owner_of, file, identity, binaries)
 
-    async def _add_debug(
-        self, file: Path, identity: ElfIdentity, content: ElfContent, owner: Owner
-    ) -> UploadedBinary:
+    async def _add_debug(self, file: Path, identity: ElfIdentity, content: ElfContent, owner: Owner) -> UploadedBinary:
         if not owner.guessed:
             return await self._add(f"{owner.key}.debug", file, identity, content, debug=True)
         # A guess gives way to the next one.
