@@ -164,10 +164,14 @@ impl Spaces {
             return;
         }
         descendants.push(pid);
-        if let Some((parent, tsc)) = space.parent {
+        let fork = space.parent.map(|(parent, tsc)| (tsc, Change::Fork(parent)));
+        // Records come by core: what had the pid before may be read behind the fork.
+        let reused = |&&(forked, _): &&(u64, Change)| space.changes.iter().any(|&(tsc, _)| (1..forked).contains(&tsc));
+        let later = fork.as_ref().filter(reused);
+        if let (Some((parent, tsc)), None) = (space.parent, later) {
             self.line(parent, tsc.min(until), descendants, line);
         }
-        let mut own: Vec<_> = space.changes.iter().filter(|&&(tsc, _)| tsc <= until).collect();
+        let mut own: Vec<_> = space.changes.iter().chain(later).filter(|&&(tsc, _)| tsc <= until).collect();
         own.sort_by_key(|&&(tsc, _)| tsc);
         // Of those who had the pid before, only the last is of interest to a descendant.
         let forks = |change: &&(u64, Change)| matches!(change.1, Change::Fork(_) | Change::Exec);
@@ -359,6 +363,27 @@ mod tests {
         spaces.fork(1, 2, 10);
         spaces.fork(2, 1, 20);
         assert!(spaces.build(1).epochs.is_empty());
+    }
+
+    #[test]
+    fn a_fork_that_is_read_before_what_had_the_pid_earlier_is_later_all_the_same() {
+        let told = |fork_first: bool| {
+            let mut spaces = Spaces::default();
+            spaces.map(1, 0, code(0x1000, 1));
+            if fork_first {
+                spaces.fork(1, 2, 100);
+            }
+            spaces.exec(2, 40);
+            spaces.map(2, 50, code(0x1000, 5));
+            spaces.map(2, 60, code(0x5000, 6));
+            if !fork_first {
+                spaces.fork(1, 2, 100);
+            }
+            let built = spaces.build(2);
+            let (_, last) = built.epochs[built.epochs.len() - 1];
+            [0x1000, 0x5000].map(|address| byte(&built, last, address))
+        };
+        assert_eq!([true, false].map(told), [[Some(1), None]; 2]);
     }
 
     #[test]

@@ -161,6 +161,17 @@ fn whole_since(cores: &[(Vec<Stay>, bool)]) -> u64 {
     begins.map(|begin| begin.unwrap_or(u64::MAX)).max().unwrap_or(0)
 }
 
+/// Leaves the stays from a time on. One that a thread left for another that is not from then on is not either, whatever its time: the
+/// order is that of the switches, the time that of the last clock packet on the core.
+fn drop_before(since: u64, stays: &mut Vec<Stay>) {
+    let mut before: HashMap<u32, (u32, usize)> = HashMap::new();
+    for Stay { tid, order, .. } in stays.iter().filter(|stay| !stay.addresses.is_empty() && stay.arrived < since) {
+        let last = before.entry(*tid).or_default();
+        *last = (*last).max(*order);
+    }
+    stays.retain(|stay| stay.arrived >= since && before.get(&stay.tid).is_none_or(|&last| stay.order > last));
+}
+
 /// The stays of each thread in the order of their times, and how often one went on on another core.
 fn by_thread(mut stays: Vec<Stay>) -> (BTreeMap<u32, Vec<Stay>>, u32) {
     stays.sort_by_key(|stay| stay.order);
@@ -314,7 +325,7 @@ fn main() -> ExitCode {
     }
     let (since, last) = (whole_since(&all), all.iter().any(|(_, overwritten)| *overwritten));
     let mut all: Vec<Stay> = all.into_iter().flat_map(|(stays, _)| stays).collect();
-    all.retain(|stay| stay.arrived >= since);
+    drop_before(since, &mut all);
     let (agreed, logged) = (control(&units, &session), logged(folder));
     let also = if agreed { "" } else { " (the module's counts are not what the units saw)" };
     if logged.iter().map(|logged| &logged.pointer).collect::<HashSet<_>>().len() < logged.len() {
