@@ -28,7 +28,7 @@ impl<'a> Core<'a> {
         let mut epochs = input.epochs.iter().peekable();
         let mut view = View { pid: 0, tid: 1, image: 0, epoch: 0, kernel: 0, stay: 0 };
         for (turn, offset) in (0..).zip((0..input.stream.len()).step_by(TURN_BYTES)) {
-            view.pid = turn;
+            view.kernel = turn;
             turns.push((offset, views.number(view)));
             while let Some(&(at, epoch)) = epochs.next_if(|&&(at, _)| at < offset + TURN_BYTES) {
                 view.epoch = epoch;
