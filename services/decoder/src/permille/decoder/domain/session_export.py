@@ -145,20 +145,17 @@ def _require_sense(wish: ExportWish) -> None:
             help=f"the tables are {', '.join(SCHEMAS)}",
             metadata={"field": "table"},
         )
-    if wish.max_calls < 0 or (wish.max_calls and wish.format in _TABULAR):
-        raise InvalidArgument(
-            f"max_calls is {wish.max_calls} for {wish.format.name}",
-            reason="EXPORT_MAX_CALLS",
-            help="0 keeps all; only time lines and profiles can leave calls out: use a query with LIMIT for tables",
-            metadata={"field": "max_calls"},
-        )
-    if wish.max_depth < 0 or (wish.max_depth and wish.format in _TABULAR):
-        raise InvalidArgument(
-            f"max_depth is {wish.max_depth} for {wish.format.name}",
-            reason="EXPORT_MAX_DEPTH",
-            help="0 keeps all; only time lines and profiles can leave calls out: use a query on `depth` for tables",
-            metadata={"field": "max_depth"},
-        )
+    for field, most, query in (
+        ("max_calls", wish.max_calls, "with LIMIT"),
+        ("max_depth", wish.max_depth, "on `depth`"),
+    ):
+        if most < 0 or (most and wish.format in _TABULAR):
+            raise InvalidArgument(
+                f"{field} is {most} for {wish.format.name}",
+                reason=f"EXPORT_{field.upper()}",
+                help=f"0 keeps all; only time lines and profiles can leave calls out: use a query {query} for tables",
+                metadata={"field": field},
+            )
 
 
 def _not_decoded(session_id: str) -> NotFound:

@@ -173,6 +173,16 @@ mod tests {
     use pt_flow::Reason;
     use pt_packet::{writer::write, Compression, Ip, Packet};
 
+    fn full(payload: u64) -> Ip {
+        Ip { compression: Compression::Full, payload }
+    }
+
+    fn bytes(packets: &[Packet]) -> Vec<u8> {
+        let mut data = Vec::new();
+        packets.iter().for_each(|&packet| write(&mut data, packet));
+        data
+    }
+
     #[test]
     fn what_the_kernel_could_not_write_is_a_loss_at_its_place() {
         let folder = Folder::new("aux");
@@ -213,10 +223,8 @@ mod tests {
     fn behind_packets_that_are_missing_the_next_psb_is_waited_for() {
         let folder = Folder::new("hole");
         program(&folder, "work", &NOP_RET);
-        let full = |payload| Ip { compression: Compression::Full, payload };
         let bytes = |packets: &[Packet]| {
-            let mut data = Vec::new();
-            packets.iter().for_each(|&packet| write(&mut data, packet));
+            let mut data = bytes(packets);
             data.resize(data.len().next_multiple_of(8), 0);
             data
         };
@@ -258,12 +266,6 @@ mod tests {
     fn nothing_is_read_over_packets_that_are_missing() {
         let folder = Folder::new("over");
         program(&folder, "work", &NOP_RET);
-        let full = |payload| Ip { compression: Compression::Full, payload };
-        let bytes = |packets: &[Packet]| {
-            let mut data = Vec::new();
-            packets.iter().for_each(|&packet| write(&mut data, packet));
-            data
-        };
         let enable = Packet::TipPge(full(USER));
         let first = bytes(&[Packet::Psb, Packet::Tsc(20), Packet::Psbend, enable, Packet::Tip(full(USER))]);
         // As if nothing was missing: it goes on where it was.
@@ -282,12 +284,12 @@ mod tests {
         assert_eq!(losses(&apart.open(&folder, Options::default())), [(at, 0, Reason::MissingPackets)]);
         // A buffer that was full in the middle of a packet.
         let half = bytes(&[Packet::Tip(full(USER + 0x10_0000))]);
-        let mut full = recording();
+        let mut in_half = recording();
         let at = first.len() + 3;
-        full.event(11, 0, &words(&[0, at as u64, 1]), (7, 7, 30, 0));
-        full.packets(0, 0, &[&first, &half[..3], &last].concat());
+        in_half.event(11, 0, &words(&[0, at as u64, 1]), (7, 7, 30, 0));
+        in_half.packets(0, 0, &[&first, &half[..3], &last].concat());
         let wanted = [(at - 3, 3, Reason::TruncatedPacket), (at, 0, Reason::MissingPackets)];
-        assert_eq!(losses(&full.open(&folder, Options::default())), wanted);
+        assert_eq!(losses(&in_half.open(&folder, Options::default())), wanted);
     }
 
     #[test]

@@ -120,10 +120,8 @@ impl Running {
                        kernel handed them out; record without --no-switch-events";
         let all = [(&self.untold, untold), (&self.guessed, guessed)].into_iter().filter(|(cores, _)| !cores.is_empty());
         all.map(|(cores, what)| {
-            let named: Vec<_> = cores.iter().take(8).map(u32::to_string).collect();
-            let more = if cores.len() > named.len() { ", ..." } else { "" };
             let what_of = if cores.len() == 1 { "core" } else { "cores" };
-            format!("{what_of} {}{more}: {what}", named.join(", "))
+            format!("{what_of} {}: {what}", first_of(cores, u32::to_string))
         })
     }
 
@@ -143,6 +141,12 @@ impl Running {
         };
         Some(format!("{why}: what a core ran is taken for that of the thread for which tracing began there; {way_out}"))
     }
+}
+
+/// Some of them in words, for people.
+pub fn first_of<T>(all: &[T], text: impl Fn(&T) -> String) -> String {
+    let first: Vec<_> = all.iter().take(8).map(text).collect();
+    first.join(", ") + if all.len() > first.len() { ", ..." } else { "" }
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use super::portable::Portables;
 use super::pt_info::Switches;
 use super::record::{kind, Event, Record};
 use super::records::Records;
-use super::running::Running;
+use super::running::{first_of, Running};
 use super::thread_names::ThreadNames;
 use super::untimed::Untimed;
 use super::written::{has_no_file, Written};
@@ -387,9 +387,7 @@ impl<'o> Sideband<'o> {
 }
 
 fn lost_at(name: &str, lost: &[usize]) -> String {
-    let at: Vec<_> = lost.iter().take(8).map(|at| format!("{at:#x}")).collect();
-    let more = if lost.len() > at.len() { ", ..." } else { "" };
-    format!("{name}: packets were lost at {} places: {}{more}", lost.len(), at.join(", "))
+    format!("{name}: packets were lost at {} places: {}", lost.len(), first_of(lost, |at| format!("{at:#x}")))
 }
 
 /// Whether the record is of this core or thread.

@@ -4,6 +4,7 @@ use super::{is_of, lost_at, Sideband};
 use crate::perf::layouts::Layouts;
 use crate::perf::record::kind;
 use crate::perf::records::Records;
+use crate::perf::running::first_of;
 use crate::spaces::Mapping;
 use crate::unpacked::content;
 use crate::{Capture, CaptureError, Of, Options, Stays, Stream};
@@ -123,12 +124,10 @@ impl Sideband<'_> {
         }
         let first = *cores.first()?;
         if cores.len() > 1 {
-            let named: Vec<_> = cores.iter().take(8).map(u32::to_string).collect();
-            let more = if cores.len() > named.len() { ", ..." } else { "" };
             warnings.push(format!(
-                "the records are of cores {}{more}, and do not say whose the packets are: they are taken for those of core {first}; \
+                "the records are of cores {}, and do not say whose the packets are: they are taken for those of core {first}; \
                  give the records of another core first (--sideband)",
-                named.join(", ")
+                first_of(cores, u32::to_string)
             ));
         }
         Some(first)
