@@ -4,6 +4,7 @@ use crate::support::{reference_data, Told};
 use pt_capture::{open, Kind, Options, RawImage};
 use pt_flow::Flow;
 use std::io::Read;
+use std::path::Path;
 
 #[test]
 fn packets_run_through_the_code_that_was_given() {
@@ -46,6 +47,19 @@ fn what_is_no_recording_is_said_to_be_none() {
     let error = |name: &str| open(&data.join(name), &Options::default()).err().unwrap().to_string();
     assert!(error("README.md").contains("no PSB in"), "{}", error("README.md"));
     assert!(error("nowhere").contains("No such file"));
+}
+
+#[test]
+fn what_is_no_file_of_records_is_named() {
+    let Some(data) = reference_data() else { return };
+    let folder = data.join("pt/dynamorio");
+    let why = |records: &Path| {
+        let options = Options { sideband: vec![records.to_owned()], ..Options::default() };
+        open(&folder.join("pt.bin"), &options).err().unwrap().to_string()
+    };
+    assert!(why(&folder.join("hello")).contains("an ELF file, no file of perf's records"));
+    assert!(why(&folder.join("pt.bin")).contains("Processor Trace packets, no file"));
+    assert!(why(&data.join("pt/perf/perf.data.intel_pt-4.14")).contains("a whole recording of perf"));
 }
 
 /// Packets in a file of the given bytes; what is wrong with it.

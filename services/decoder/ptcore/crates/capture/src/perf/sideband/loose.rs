@@ -1,6 +1,7 @@
 //! Files of records alone, beside packets in a file of their own: whose packets these are, and what the records say of them.
 
 use super::{is_of, lost_at, Sideband};
+use crate::perf::file::is_file;
 use crate::perf::layouts::Layouts;
 use crate::perf::record::kind;
 use crate::perf::records::Records;
@@ -15,6 +16,16 @@ use std::path::PathBuf;
 /// The core whose records a file has by its name, as the scripts of libipt call it: `perf.data-sideband-cpu3.pevent`.
 pub fn core_named(name: &str) -> Option<u32> {
     name.rsplit_once("-sideband-cpu")?.1.strip_suffix(".pevent")?.parse().ok()
+}
+
+/// What begins like something else that people have beside packets.
+fn what_else(data: &[u8]) -> Option<&'static str> {
+    match data {
+        _ if is_file(data) => Some("a whole recording of perf, which is decoded by itself"),
+        [0x7f, b'E', b'L', b'F', ..] => Some("an ELF file"),
+        _ if data.starts_with(&PSB) => Some("Processor Trace packets"),
+        _ => None,
+    }
 }
 
 /// Adds what loose files of records say to a stream of raw packets (`Options::sideband`), whose process has `code` too.
@@ -49,6 +60,10 @@ impl Sideband<'_> {
         let (mut all, mut cores, mut of_cores) = (Vec::new(), Vec::new(), false);
         for path in paths {
             let data = content(path)?;
+            if let Some(what) = what_else(&data) {
+                let why = format!("{what}, no file of perf's records alone");
+                return Err(CaptureError::Unknown { path: path.to_owned(), why });
+            }
             let mut records = Records::default();
             records.read(path, &data, 0..data.len(), 0)?;
             self.conversion = self.conversion.or(records.conversion);
