@@ -91,5 +91,7 @@ def test_what_does_not_fit_is_refused() -> None:
         functions.add_totals(places, sums(1, 2), blocks((0, 16)))
     with pytest.raises(ValueError, match="a block of function 1 of 1"):
         functions.add_totals(places, sums(1), blocks((1, 16)))
+    with pytest.raises(ValueError, match="blocks of 1 functions at 2 addresses"):
+        functions.add_totals(places, sums(1), blocks((0, 16)) | {"address": blocks((0, 16), (0, 20))["address"]})
     with pytest.raises(ValueError, match="there are 1 functions"):
         functions.told([1])

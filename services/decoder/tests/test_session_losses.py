@@ -374,11 +374,13 @@ async def test_a_manifest_that_names_a_segment_twice_is_damaged(
         ({"tid": 1 << 31}, "segments.1.tid"),
         ({"pid": -(1 << 31) - 1}, "segments.1.pid"),
         ({"core": 1 << 40}, "segments.1.core"),
-        ({"epochs": [[0, 1 << 32]]}, "segments.1.epochs.0.1"),
+        ({"epochs": [[0, 1 << 30]]}, "segments.1.epochs.0.1"),
+        ({"turns": [[0, 7, 70, 1 << 30, 0]]}, "segments.1.turns.0.3"),
         ({"turns": [[0, 7, -1, 0, 0]]}, "segments.1.turns.0.2"),
         ({"lost_offsets": [-1]}, "segments.1.lost_offsets.0"),
         ({"stream_begin": (1 << 64) - 1}, "segments.1.stream_begin"),
-        ({"last_tsc": (1 << 64) - 1}, "the times of the segment 1"),
+        ({"first_tsc": 1 << 63}, "segments.1.first_tsc"),
+        ({"last_tsc": (1 << 63) - 1}, "the times of the segment 1"),
     ],
 )
 async def test_a_segment_with_numbers_that_nothing_takes_is_damaged(

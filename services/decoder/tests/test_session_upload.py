@@ -444,6 +444,8 @@ def test_losses_of_imports_tell_what_helps_there() -> None:
     assert "--symbols" in known
     for why in ("[kernel]: no kernel code was given", "nothing was mapped there"):
         assert "--vmlinux" in decode_knob(f"no-kernel-code: nothing is known at 0xf: {why}", imported=True)
-    module = decode_knob("no-code: nothing is known at 0xf: [net]: vmlinux has no code there", imported=True)
+    module = decode_knob("no-kernel-code: nothing is known at 0xf: [net]: vmlinux has no code there", imported=True)
     assert "--kcore" in module
+    program = decode_knob("no-kernel-code: nothing is known at 0xf: bpf_prog_1_count: no kernel code", imported=True)
+    assert "intel_pt//u" in program
     assert "permille trace" not in decode_knob("overflow: the processor could not write", imported=True)

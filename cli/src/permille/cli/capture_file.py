@@ -23,7 +23,9 @@ from permille.mesh.errors import (
 if TYPE_CHECKING:
     from permille.ptcore import Capture, Categories, Stream
 
-KINDS = "perf.data, an LLDB trace bundle (its folder or trace.json), a Griffin container or raw packets"
+KINDS = (
+    "perf.data, an LLDB trace bundle (its folder or trace.json), a session's folder, a Griffin container or raw packets"
+)
 _WAYS_OUT = {
     "UNKNOWN": f"give {KINDS}",
     "DAMAGED": "copy the file again, whole; what is there of raw packets can be read",

@@ -3,7 +3,6 @@
 use crate::column::Columns;
 use crate::shelf::Shelf;
 use pt_calls::{Batch, Columns as CallColumns, Found, FunctionKey, LossCause, LossRecord, Output, Records};
-use pt_flow::Reason;
 use pt_listing::Code;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -125,11 +124,7 @@ fn describe(code: &impl Code, functions: &[FunctionKey]) -> Vec<Described> {
 fn reason(code: &impl Code, loss: &LossRecord) -> String {
     match loss.cause {
         LossCause::Overflow => "overflow: the processor could not write packets fast enough".to_owned(),
-        LossCause::Undecodable(Reason::NoCode) => {
-            let why = code.why_no_code(loss.epoch, loss.address);
-            format!("no-code: nothing is known at {:#x}: {why}", loss.address)
-        }
-        LossCause::Undecodable(reason) => format!("{}: {reason}", reason.name()),
+        LossCause::Undecodable(reason) => code.why(reason, loss.epoch, loss.address),
     }
 }
 

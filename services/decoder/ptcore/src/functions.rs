@@ -113,7 +113,12 @@ impl Functions {
             }
         }
         let (function, address) = (NamedColumn::of(blocks, "function")?, NamedColumn::of(blocks, "address")?);
-        for (&function, &address) in function.u32s()?.iter().zip(address.u64s()?) {
+        let (function, address) = (function.u32s()?, address.u64s()?);
+        if function.len() != address.len() {
+            let (functions, addresses) = (function.len(), address.len());
+            return Err(PyValueError::new_err(format!("blocks of {functions} functions at {addresses} addresses")));
+        }
+        for (&function, &address) in function.iter().zip(address) {
             let Some(&place) = places.get(function as usize) else {
                 return Err(PyValueError::new_err(format!("a block of function {function} of {}", places.len())));
             };

@@ -2,12 +2,9 @@
 
 use crate::binary::Binary;
 use crate::generated::Generated;
-use pt_flow::{CodeMemory, CodeSlice};
-use pt_image::{Description, ImageError, Place, Symbols};
-use pt_listing::Code;
+use pt_image::ImageError;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
-use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 #[pyclass(frozen, module = "permille.ptcore")]
@@ -15,38 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub struct Image(Mutex<Shared>);
 
 /// An image that some decoders read.
-#[derive(Clone, Default)]
-pub struct Shared(pub Arc<pt_image::Image>);
-
-impl CodeMemory for Shared {
-    fn read(&self, epoch: u32, address: u64) -> Option<CodeSlice<'_>> {
-        self.0.read(epoch, address)
-    }
-}
-
-impl Symbols for Shared {
-    fn place(&self, epoch: u32, address: u64) -> Place {
-        self.0.place(epoch, address)
-    }
-
-    fn caught_at(&self, epoch: u32, pad: u64) -> Option<Vec<Range<u64>>> {
-        self.0.caught_at(epoch, pad)
-    }
-}
-
-impl Code for Shared {
-    fn why_no_code(&self, epoch: u32, address: u64) -> String {
-        self.0.why_no_code(epoch, address)
-    }
-
-    fn describe(&self, space: u32, function: Option<u32>, address: u64) -> Description {
-        self.0.describe(space, function, address)
-    }
-
-    fn binary(&self, space: u32) -> Option<&Arc<pt_image::Binary>> {
-        self.0.binary(space)
-    }
-}
+pub type Shared = Arc<pt_image::Image>;
 
 impl Image {
     pub fn share(&self) -> Shared {
@@ -61,7 +27,7 @@ impl Image {
     ) -> PyResult<()> {
         let changed = py.detach(|| {
             let mut shared = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            Arc::get_mut(&mut shared.0).map(change)
+            Arc::get_mut(&mut shared).map(change)
         });
         match changed {
             Some(changed) => changed.map_err(|error| PyValueError::new_err(error.to_string())),
@@ -116,7 +82,7 @@ impl Image {
 
     fn absent(&self, py: Python<'_>) -> Vec<String> {
         let image = self.share();
-        py.detach(|| image.0.absent())
+        py.detach(|| image.absent())
     }
 
     fn missing(&self, py: Python<'_>, epoch: u32, address: u64, size: u64, name: &str, reason: &str) -> PyResult<()> {

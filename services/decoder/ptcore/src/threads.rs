@@ -90,8 +90,7 @@ pub fn decode_threads(
     let switches = switches.as_ref().map(bytes).transpose()?;
     let found = py.detach(|| {
         caught(|| {
-            let shared: Vec<_> = images.iter().map(|image| image.get().share()).collect();
-            let images: Vec<&pt_image::Image> = shared.iter().map(|image| &*image.0).collect();
+            let images: Vec<_> = images.iter().map(|image| image.get().share()).collect();
             let memory = Memory::of(&images, &views, image_of.get(&KERNEL).copied());
             let mut takes = takes.unwrap_or_default();
             let traced = views.iter().map(|view| (view.pid, view.tid)).collect::<HashSet<_>>().len();

@@ -26,8 +26,9 @@ app = typer.Typer(
     help="""Read Processor Trace that was recorded elsewhere: counts, packets, instructions, calls.
 
     FILE is told by its content, also within gzip or zstd: a perf.data of `perf record -e intel_pt//`, an LLDB trace
-    bundle (its folder or trace.json), a Griffin container, or a file of packets alone, which needs the code that ran
-    (--image). What comes through a pipe is read to its end before anything else. No mesh is needed.
+    bundle (its folder or trace.json), the folder of a session in the object store, a Griffin container, or a file of
+    packets alone, which needs the code that ran (--image). What comes through a pipe is read to its end before anything
+    else. No mesh is needed.
 
     A recording holds one stream for each thread, or for each core; `permille pt stat` lists them with their numbers.
     dump, flow and calls write while they decode: `| head` ends them at once. With --json they write one object a line.

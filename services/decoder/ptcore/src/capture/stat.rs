@@ -3,7 +3,7 @@
 use crate::accesses::{accesses, add, rows as accesses_of, Accesses};
 use pt_capture::Threads;
 use pt_flow::{decode_in_parts, CodeMemory, Flow, Stream, Workers};
-use pt_listing::{stop, Branches, Counts, Gap, MAX_GAPS};
+use pt_listing::{stop, Branches, Code as _, Counts, Gap, MAX_GAPS};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::collections::BTreeMap;
@@ -54,7 +54,8 @@ fn count_flow(
     go_on: &(dyn Fn() -> bool + Sync),
 ) -> FlowStat {
     let (stream, memory) = (&capture.streams[number], capture.memory());
-    let of_thread = |_: &pt_capture::View| Branches::new(|loss| pt_listing::Code::why(&memory, loss), go_on);
+    let of_thread =
+        |_: &pt_capture::View| Branches::new(|loss| memory.why(loss.reason, loss.epoch, loss.address), go_on);
     let make = || Threads::new(&capture.views, of_thread);
     let mut all = FlowStat::default();
     let stream = Stream { data: &stream.data, config: &capture.config, epochs: &stream.epochs, missing: &stream.lost };

@@ -2,7 +2,7 @@
 
 use flate2::read::GzDecoder;
 use pt_flow::Config;
-use pt_image::{Binary, Image};
+use pt_image::{Binary, Image, Search};
 use std::collections::{BTreeMap, HashMap};
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -113,7 +113,7 @@ pub fn recording(name: &str, folder: &Path, stream: u32) -> Input {
         let changed = match kind {
             MAP => {
                 let path = PathBuf::from(String::from_utf8_lossy(tail).as_ref());
-                let open = || Binary::open(&path, None, &|_| None).ok().map(Arc::new);
+                let open = || Binary::load(&path, &Search::default()).ok().map(Arc::new);
                 let Some(binary) = binaries.entry(path.clone()).or_insert_with(open) else { continue };
                 let changed = image.map(epoch, address, size, offset, binary, &path.to_string_lossy());
                 pieces.push(Piece::File { address, path, offset, size });

@@ -117,7 +117,7 @@ struct Ran {
     count: u64,
 }
 
-/// Moves and edges of plans that were given up are forgotten with all others when there are this many.
+/// Moves of plans that were given up are forgotten with all others when there are this many.
 const MOST: usize = 1 << 23;
 
 /// There is room for so many from the outset.

@@ -18,10 +18,10 @@ impl Conversion {
     /// The line through two moments, each (TSC ticks, nanoseconds); `None` where they are none of a clock that goes on.
     pub fn through((tsc0, ns0): (u64, u64), (tsc1, ns1): (u64, u64)) -> Option<Self> {
         let (ticks, time) = (tsc1.checked_sub(tsc0)?, ns1.checked_sub(ns0)?);
-        let mult = |shift: u32| ((u128::from(time) << shift) / u128::from(ticks.max(1))) as u64;
-        let fits = |shift: &u32| (1..=u64::from(u32::MAX)).contains(&mult(*shift));
+        let mult = |shift: u32| (u128::from(time) << shift) / u128::from(ticks.max(1));
+        let fits = |shift: &u32| (1..=u128::from(u32::MAX)).contains(&mult(*shift));
         let shift = (0..=32).rev().find(fits).filter(|_| ticks > 0)?;
-        let line = Conversion { mult: mult(shift), shift, zero: 0 };
+        let line = Conversion { mult: mult(shift) as u64, shift, zero: 0 };
         Some(Conversion { zero: ns0.wrapping_sub(line.nanoseconds(tsc0)), ..line })
     }
 
@@ -59,7 +59,8 @@ mod tests {
             assert!(line.nanoseconds(tsc).abs_diff(ns) <= 2, "{}", line.nanoseconds(tsc));
             assert!(line.ticks(ns).abs_diff(tsc) <= 4000, "{}", line.ticks(ns));
         }
-        for (first, last) in [((5, 1), (5, 2)), ((5, 1), (4, 2)), ((5, 2), (6, 1)), ((0, 0), (u64::MAX, 1))] {
+        let too_fast = ((0, 0), (3, (3 << 32) + 1));
+        for (first, last) in [((5, 1), (5, 2)), ((5, 1), (4, 2)), ((5, 2), (6, 1)), ((0, 0), (u64::MAX, 1)), too_fast] {
             assert_eq!(Conversion::through(first, last), None);
         }
     }

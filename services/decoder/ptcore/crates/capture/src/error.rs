@@ -74,11 +74,7 @@ impl fmt::Display for CaptureError {
                 write!(f, "{}: at offset {offset:#x}: {what}", path.display())
             }
             CaptureError::Packed { path, limit } => {
-                write!(
-                    f,
-                    "{}: more than {limit} bytes when unpacked: unpack it to a file and give that",
-                    path.display()
-                )
+                write!(f, "{}: more than {limit} bytes when unpacked", path.display())
             }
             CaptureError::Json { path, place, what } => write!(f, "{}: {place}: {what}", path.display()),
             CaptureError::Temporary { folder, size, error } => {

@@ -4,7 +4,7 @@ use crate::unpacked;
 use object::elf::{FileHeader32, FileHeader64, PF_X, PT_LOAD};
 use object::read::elf::{FileHeader, ProgramHeader};
 use object::{Endianness, FileKind};
-use pt_image::{Binary, BinaryError, Bytes, Caches, Search};
+use pt_image::{hex, Binary, BinaryError, Bytes, Caches, Search};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -194,10 +194,6 @@ pub fn has_other(binary: &Binary, id: &str) -> String {
 fn checksums(id: &str) -> Option<[u32; 2]> {
     let digits = id.get(..8).filter(|_| id.len() == 8 || (id.len() == 32 && id.ends_with(&"0".repeat(24))))?;
     u32::from_str_radix(digits, 16).ok().map(|number| [number.swap_bytes(), number])
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// What a loader puts into memory: {address, bytes of the file, offset in the file}, in the file's own addresses.

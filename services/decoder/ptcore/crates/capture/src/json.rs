@@ -4,6 +4,14 @@ use crate::CaptureError;
 use serde_json::Value;
 use std::path::Path;
 
+pub fn parse(path: &Path, text: &[u8]) -> Result<Value, CaptureError> {
+    serde_json::from_slice(text).map_err(|error| CaptureError::Json {
+        path: path.to_owned(),
+        place: format!("line {} column {}", error.line(), error.column()),
+        what: error.to_string(),
+    })
+}
+
 /// A value and where it stands.
 #[derive(Clone)]
 pub struct Node<'j> {

@@ -2,11 +2,12 @@
 
 use crate::contradictions::Contradictions;
 use crate::conversion::Conversion;
-use crate::fields::Fields;
+use crate::fields::{Fields, Short};
 use crate::files::{has_other, is, is_other, loaded, Files};
 use crate::ids::Impossible;
-use crate::json::Node;
+use crate::json::{parse, Node};
 use crate::on_core::{OnCore, Sign};
+use crate::perf::record::{kind, Record, HEAD};
 use crate::spaces::{Content, Mapping, Spaces, KERNEL};
 use crate::timeline::attach;
 use crate::unpacked::Contents;
@@ -44,11 +45,7 @@ struct Bundle<'p> {
 }
 
 pub fn read(path: &Path, text: &[u8], options: &Options) -> Result<Capture, CaptureError> {
-    let value = serde_json::from_slice(text).map_err(|error| CaptureError::Json {
-        path: path.to_owned(),
-        place: format!("line {} column {}", error.line(), error.column()),
-        what: error.to_string(),
-    })?;
+    let value = parse(path, text)?;
     let root = Node::root(path, &value);
     // LLDB up to 14 told what it is in an object of its own, and called the vendor and the traces otherwise.
     let trace = root.find("trace")?.unwrap_or_else(|| root.clone());
@@ -324,9 +321,6 @@ fn parts(binary: &Binary, base: u64) -> Result<Vec<Part>, String> {
         .collect())
 }
 
-const RECORD_SWITCH_CPU_WIDE: u32 = 15;
-const MISC_SWITCH_OUT: u16 = 1 << 13;
-
 /// PERF_RECORD_SWITCH_CPU_WIDE records whose sample id is {pid, tid, time} (perf_event_open(2)).
 fn switches(
     path: &Path,
@@ -335,26 +329,20 @@ fn switches(
     id: u32,
     impossible: &mut Impossible,
 ) -> Result<OnCore, CaptureError> {
-    let mut fields = Fields::new(data, 0);
     let mut core = OnCore::default();
-    while fields.left() > 0 {
-        let start = fields.at();
-        let damaged = |what: String| CaptureError::damaged(path, start, what);
-        let short = |short: crate::fields::Short| CaptureError::damaged(path, short.at, short.to_string());
-        let (kind, misc, size) =
-            (fields.u32().map_err(short)?, fields.u16().map_err(short)?, fields.u16().map_err(short)?);
-        let Some(body) = size.checked_sub(8) else {
-            return Err(damaged(format!("a record of kind {kind} says its size is {size}; its head alone has 8")));
-        };
-        let body = fields.bytes(body.into()).map_err(short)?;
-        if kind != RECORD_SWITCH_CPU_WIDE {
+    let mut next = 0;
+    let damaged = |at: usize| move |what: String| CaptureError::damaged(path, at, what);
+    while let Some(record) = Record::at(data, next).map_err(damaged(next))? {
+        let at = next;
+        next += HEAD + record.body.len();
+        if record.kind != kind::SWITCH_CPU_WIDE {
             continue;
         }
-        let mut body = Fields::new(body, 8);
-        let record = (|| Ok((body.u32()?, body.u32()?, body.u64()?)))();
-        let (pid, tid, time) = record.map_err(|short: crate::fields::Short| damaged(short.to_string()))?;
+        let mut body = Fields::new(record.body, 8);
+        let told = (|| Ok((body.u32()?, body.u32()?, body.u64()?)))();
+        let (pid, tid, time) = told.map_err(|short: Short| damaged(at)(short.to_string()))?;
         let tsc = conversion.ticks(time);
-        let sign = Sign::of_switch((pid, tid), misc & MISC_SWITCH_OUT != 0);
+        let sign = Sign::of_switch((pid, tid), record.is_switch_out());
         if sign.who().is_none_or(|(pid, tid)| impossible.allows(id, pid, tid)) {
             core.saw(tsc, sign);
         }

@@ -2,14 +2,11 @@
 
 use crate::guests::GUEST;
 use crate::{Capture, View, Views};
-use pt_flow::{CodeMemory, CodeSlice, Near};
+use pt_flow::{is_kernel, CodeMemory, CodeSlice, Near};
 use pt_image::{Binary, Description, Image, Place, Symbols};
 use std::borrow::Borrow;
 use std::ops::Range;
 use std::sync::Arc;
-
-/// From here on addresses belong to the kernel, which all address spaces share.
-const KERNEL_HALF: u64 = 1 << 63;
 
 /// What the flow and call layers ask; epochs are numbers of the capture's views.
 pub struct Memory<'c, I = Image> {
@@ -76,7 +73,7 @@ impl<'c, I: Borrow<Image>> Memory<'c, I> {
 
     fn at(&self, epoch: u32, address: u64) -> Option<(usize, &'c Image, u32)> {
         let view = self.views.get(epoch as usize).filter(|view| view.kernel != GUEST)?;
-        if let (Some(kernel), true) = (self.kernel, address >= KERNEL_HALF) {
+        if let (Some(kernel), true) = (self.kernel, is_kernel(address)) {
             return Some((kernel, self.images.get(kernel)?.borrow(), view.kernel));
         }
         Some((view.image, self.images.get(view.image)?.borrow(), view.epoch))
@@ -133,6 +130,8 @@ impl<I: Borrow<Image>> Symbols for Memory<'_, I> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const KERNEL: u64 = 1 << 63;
     use crate::View;
 
     #[test]
@@ -140,7 +139,7 @@ mod tests {
         let image = |byte| {
             let mut image = Image::new();
             image.code(0, 0x1000, vec![byte; 16]).unwrap();
-            image.code(0, KERNEL_HALF, vec![byte + 1; 16]).unwrap();
+            image.code(0, KERNEL, vec![byte + 1; 16]).unwrap();
             image
         };
         let view = |image| View { pid: 1, tid: 1, image, epoch: 0, kernel: 0, stay: 0 };
@@ -149,7 +148,7 @@ mod tests {
         let mut near = Near::default();
         for _ in 0..2 {
             for (epoch, address, byte) in
-                [(0, 0x1000, 1), (1, 0x1004, 3), (0, KERNEL_HALF, 6), (0, 0x1008, 1), (1, 0x1008, 3)]
+                [(0, 0x1000, 1), (1, 0x1004, 3), (0, KERNEL, 6), (0, 0x1008, 1), (1, 0x1008, 3)]
             {
                 let read = memory.read_near(epoch, address, &mut near).unwrap();
                 assert_eq!(read.bytes[0], byte);

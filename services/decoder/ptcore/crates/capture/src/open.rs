@@ -99,7 +99,7 @@ fn unknown(data: &[u8]) -> String {
     }
     let first: Vec<_> = data.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
     format!(
-        "neither perf.data, an LLDB trace bundle, a Griffin container nor Processor Trace packets \
+        "neither perf.data, an LLDB trace bundle, a session, a Griffin container nor Processor Trace packets \
          (no PSB in {} bytes); it begins with {}",
         data.len(),
         first.join(" ")

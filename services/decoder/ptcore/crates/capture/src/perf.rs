@@ -15,7 +15,7 @@ mod modules;
 mod overlap;
 mod portable;
 mod pt_info;
-mod record;
+pub mod record;
 #[cfg(test)]
 mod recording;
 mod records;

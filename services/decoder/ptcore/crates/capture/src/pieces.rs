@@ -100,7 +100,7 @@ fn stop(behind_psb: &Reader<'_>) -> Vec<u8> {
     let mut tail = Vec::new();
     if let Some(address) = address {
         write(&mut tail, Packet::Fup(Ip { compression: Compression::Full, payload: address }));
-        write(&mut tail, Packet::TipPgd(Ip { compression: Compression::Suppressed, payload: 0 }));
+        write(&mut tail, Packet::TipPgd(Ip::SUPPRESSED));
     }
     tail
 }

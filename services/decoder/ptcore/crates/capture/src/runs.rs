@@ -1,7 +1,7 @@
 //! From who ran when to turns of views: what a core's switch records and the changes of address spaces mean for a stream.
 
 use crate::attribute::Turn;
-use crate::Switch;
+use crate::{Switch, KERNEL};
 
 /// The address spaces and views that turns name.
 pub trait Spaces {
@@ -14,9 +14,6 @@ pub trait Spaces {
     /// The pid where it has an address space of its own, else 0.
     fn space_of(&self, pid: u32) -> u32;
 }
-
-/// Of whose address space the half of the kernel is.
-const KERNEL: u32 = crate::KERNEL;
 
 /// The turns of a core, and the view that holds at the beginning. `begins`: who runs then, where that is known;
 /// `switches` by time.

@@ -8,14 +8,14 @@ mod who_ran;
 
 use crate::files::search;
 use crate::jit::{Generated, Timeline, What};
-use crate::json::Node;
+use crate::json::{parse, Node};
 use crate::temporary::TemporaryFile;
 use crate::unpacked::{content, Contents};
 use crate::{
     divide, Bytes, Capture, CaptureError, Divided, Epochs, Kind, Of, Options, Stream, SwitchRecords, View, KERNEL,
 };
 use packet_options::config;
-use pt_image::{Binary, Image, ImageError, Search};
+use pt_image::{Binary, Image, ImageError, Search, MAX_EPOCH};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
@@ -172,13 +172,17 @@ fn says(node: &Node, what: &str) -> Result<bool, CaptureError> {
     node.find(what)?.map_or(Ok(false), |is| is.truth())
 }
 
+fn epoch(change: &Node) -> Result<u32, CaptureError> {
+    Ok(change.get("epoch")?.integer(u64::from(MAX_EPOCH) + 1)? as u32)
+}
+
 /// From which TSC on which epoch of a process's image holds; those that hold from the beginning are left out.
 fn times_of_epochs(process: &Node) -> Result<Vec<(u64, u32)>, CaptureError> {
     let mut times = Vec::new();
     for change in process.elements("changes")? {
         let tsc = change.find("tsc")?.map_or(Ok(0), |node| node.address())?;
         if tsc > 0 {
-            times.push((tsc, change.get("epoch")?.integer(1 << 31)? as u32));
+            times.push((tsc, epoch(&change)?));
         }
     }
     times.sort_unstable();
@@ -209,14 +213,6 @@ fn load(path: &Path, mapped: &str, search: &Search) -> Result<(Binary, Option<St
     let bytes = pt_image::Bytes::open(&unpacked(path)?.0).map_err(|error| format!("{}: {error}", path.display()))?;
     let binary = Binary::of(path, bytes, &search).map_err(|error| error.to_string())?;
     Ok((binary, refusal))
-}
-
-fn parse(path: &Path, text: &[u8]) -> Result<serde_json::Value, CaptureError> {
-    serde_json::from_slice(text).map_err(|error| CaptureError::Json {
-        path: path.to_owned(),
-        place: format!("line {} column {}", error.line(), error.column()),
-        what: error.to_string(),
-    })
 }
 
 /// Where packets are missing, by the key of the object: each of its segments says so of its own.
@@ -296,7 +292,7 @@ impl Archive {
     fn image(&mut self, pid: u32, process: &Node, code: &Bytes) -> Result<(Image, Vec<(u64, u32)>), CaptureError> {
         let mut changes = Vec::new();
         for change in process.elements("changes")? {
-            changes.push((change.get("epoch")?.integer(1 << 31)? as u32, change));
+            changes.push((epoch(&change)?, change));
         }
         changes.sort_by_key(|&(epoch, _)| epoch);
         let mut image = Image::new();
@@ -310,6 +306,9 @@ impl Archive {
         let told: Result<Vec<_>, _> = changes.iter().map(|(epoch, change)| generated::told(*epoch, change)).collect();
         let stood = |number: usize| {
             let change: &Node = &changes.get(number)?.1;
+            if change.get("event").ok()?.text().ok()? != "code" {
+                return None;
+            }
             inside(change, code, change.get("size_bytes").ok()?.address().ok()?).ok()
         };
         let Timeline { steps, epochs } =

@@ -61,6 +61,8 @@ struct Crystal {
     /// Bits of the crystal clock below those that MTC carries.
     low: u64,
     last: u8,
+    /// Those bits of `last` that are known: a TMA has not all that MTC carries where MTCs are rare.
+    known: u8,
     ticks: u64,
 }
 
@@ -171,14 +173,15 @@ impl Ticks {
                     tsc: tsc.saturating_sub(fast_counter.into()),
                     low: u64::from(ctc) & ((1 << self.frequency) - 1),
                     last: (ctc >> self.frequency) as u8,
+                    known: (u16::MAX >> self.frequency) as u8,
                     ticks: 0,
                 });
                 None
             }
             Packet::Mtc(payload) => {
                 let crystal = self.crystal.as_mut()?;
-                crystal.ticks += u64::from(payload.wrapping_sub(crystal.last)) << self.frequency;
-                crystal.last = payload;
+                crystal.ticks += u64::from(payload.wrapping_sub(crystal.last) & crystal.known) << self.frequency;
+                (crystal.last, crystal.known) = (payload, u8::MAX);
                 let since = u128::from(crystal.ticks.saturating_sub(crystal.low)) * u128::from(self.ratio.0);
                 let tsc = crystal.tsc.saturating_add((since / u128::from(self.ratio.1)) as u64);
                 Some(self.advance(tsc))
@@ -207,5 +210,21 @@ impl Ticks {
         self.cycles = self.cycles.map(|_| 0);
         self.now = self.now.max(tsc);
         self.now
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rare_mtcs_count_from_a_tma_that_lacks_their_high_bits() {
+        let mut ticks = Ticks::new(&Config { mtc_freq: 9, tsc_ctc_ratio: (1, 1), ..Config::default() });
+        let told = |count: u64| Packet::Mtc((count >> 9) as u8);
+        ticks.take(&Packet::Tsc(5_000));
+        ticks.take(&Packet::Tma { ctc: 0xff00, fast_counter: 0 });
+        // The clock stood at 0x1ff00.
+        assert_eq!(ticks.take(&told(0x2_0000)), Some(5_000 + 0x100));
+        assert_eq!(ticks.take(&told(0x2_0200)), Some(5_000 + 0x300));
     }
 }

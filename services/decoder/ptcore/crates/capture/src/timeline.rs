@@ -148,10 +148,7 @@ impl Timeline<'_> {
     fn process(&mut self, pid: u32) -> &Process {
         let Timeline { capture, spaces, processes, nobody, changes, .. } = self;
         processes.entry(pid).or_insert_with(|| {
-            if !spaces.knows(pid) {
-                return Process { image: *nobody, epochs: Vec::new() };
-            }
-            if *changes > MAX_CHANGES {
+            if !spaces.knows(pid) || *changes > MAX_CHANGES {
                 return Process { image: *nobody, epochs: Vec::new() };
             }
             let built = spaces.build(pid);

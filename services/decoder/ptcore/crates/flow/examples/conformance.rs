@@ -1,4 +1,4 @@
-//! The table of `docs/pt-conformance.md`: `cargo run --example conformance -p pt-flow > docs/pt-conformance.md`.
+//! The table of `docs/pt-conformance.md`, which says how it is made.
 
 #[path = "../tests/support/mod.rs"]
 mod support;

@@ -2,7 +2,7 @@
 
 use iced_x86::{CpuidFeature, FlowControl, Instruction, Mnemonic, OpKind};
 
-/// Kinds of instructions, the first that fits.
+/// Kinds of instructions. Of several that fit, [`InstructionClass::of`] says which it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum InstructionClass {

@@ -4,7 +4,7 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum BlockKind {
-    /// Ran into the next block: the block was long, its section ended, or a far transfer follows no trace.
+    /// Ran into the next block: the block was long, its section ended, or something is told between two of its instructions.
     Linear,
     CondTaken,
     CondNotTaken,

@@ -1,5 +1,7 @@
 //! The code a stream ran through, as the flow layer asks for it.
 
+use std::ops::Deref;
+
 /// Code bytes from the asked address to the end of their section.
 #[derive(Clone, Copy, Debug)]
 pub struct CodeSlice<'a> {
@@ -44,7 +46,7 @@ pub struct Near {
     pub memory: usize,
 }
 
-impl<M: CodeMemory + ?Sized> CodeMemory for &M {
+impl<M: Deref<Target: CodeMemory>> CodeMemory for M {
     fn read(&self, epoch: u32, address: u64) -> Option<CodeSlice<'_>> {
         (**self).read(epoch, address)
     }

@@ -2,7 +2,7 @@
 
 use pt_packet::Execution;
 
-/// What the address space and the execution mode look like: epoch, the one for all that have the same code, and code size.
+/// The epoch that stands for all with the same code ([`crate::CodeMemory::same_code`]), in 30 bits, and the code size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct View(u32);
 

@@ -21,7 +21,6 @@ use crate::landing::Catches;
 use crate::pclntab;
 use crate::sections::Sections;
 use crate::separate::{checksum, hex, Search};
-use crate::xz;
 use files::{mini_debug_info, usable};
 use object::{Architecture, Object};
 use segments::Segments;
@@ -29,9 +28,6 @@ use std::ops;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use symbols::status;
-
-/// Unpacks the xz data of `.gnu_debugdata`; `None` when they are damaged or too large.
-pub type Unpack<'a> = &'a dyn Fn(&[u8]) -> Option<Vec<u8>>;
 
 /// An ELF file: its code, its functions, and what its debug information says of them.
 pub struct Binary {
@@ -54,30 +50,16 @@ pub struct Binary {
 }
 
 impl Binary {
-    /// Reads an ELF file and, where given, its separate debug file. A debug file that cannot be used is named in
-    /// `symbol_status`, no error.
-    pub fn open(path: &Path, debug_path: Option<&Path>, unpack: Unpack<'_>) -> Result<Binary, BinaryError> {
-        Binary::read(path, Search { debug: debug_path.map(Path::to_owned), ..Search::default() }, unpack)
-    }
-
     /// Reads an ELF file and the symbols of its separate debug file, which is looked for as `search` says. A debug file
     /// that cannot be used is named in `symbol_status`, no error.
     pub fn load(path: &Path, search: &Search) -> Result<Binary, BinaryError> {
-        Binary::read(path, search.clone(), &xz::unpack)
+        let bytes = Bytes::open(path).map_err(|error| BinaryError::Unreadable { path: path.to_owned(), error })?;
+        Binary::of(path, bytes, search)
     }
 
     /// As [`Binary::load`], of an ELF file whose bytes are at hand. `path`: what it is called, and beside what its debug
     /// file may be.
     pub fn of(path: &Path, bytes: Bytes, search: &Search) -> Result<Binary, BinaryError> {
-        Binary::made(path, bytes, search.clone(), &xz::unpack)
-    }
-
-    fn read(path: &Path, search: Search, unpack: Unpack<'_>) -> Result<Binary, BinaryError> {
-        let bytes = Bytes::open(path).map_err(|error| BinaryError::Unreadable { path: path.to_owned(), error })?;
-        Binary::made(path, bytes, search, unpack)
-    }
-
-    fn made(path: &Path, bytes: Bytes, search: Search, unpack: Unpack<'_>) -> Result<Binary, BinaryError> {
         let bytes = Arc::new(bytes);
         let no_elf = |error| BinaryError::NotElf { path: path.to_owned(), error };
         let sections = Arc::new(Sections::of(&bytes).map_err(no_elf)?);
@@ -99,7 +81,7 @@ impl Binary {
                 Err(error) => refusal += &format!("; the debug file {} cannot be used: {error}", path.display()),
             }
         }
-        let mini = mini_debug_info(&file, unpack, &search.room);
+        let mini = mini_debug_info(&file, &search.room);
         let mut binary = Binary {
             path: path.to_owned(),
             build_id,
@@ -109,7 +91,7 @@ impl Binary {
             start: Some(file.entry()).filter(|&entry| entry != 0),
             functions: Vec::new(),
             ranges: Vec::new(),
-            dwarf: Dwarf::new(files, search),
+            dwarf: Dwarf::new(files, search.clone()),
             go: pclntab::Place::find(&file, &bytes),
             catches: OnceLock::new(),
             debug,

@@ -30,8 +30,9 @@ impl Bytes {
         if metadata.len() == 0 {
             return Ok(Bytes::Owned(Vec::new()));
         }
-        // SAFETY: the mapping is private and read-only. The files given here are the decoder's own copies by content
-        // id, never rewritten in place; a file that another process shortens ends this one with SIGBUS.
+        // SAFETY: the mapping is private and read-only. The service's files are never rewritten in place. Those of users may be:
+        // what is read twice may differ then, so no parser relies on what it read before, and one that another process shortens
+        // ends this one with SIGBUS.
         Ok(Bytes::Mapped(unsafe { Mmap::map(&file)? }))
     }
 

@@ -8,7 +8,7 @@ mod pieces;
 mod places;
 
 pub use changes::{Change, Standing};
-pub use error::ImageError;
+pub use error::{ImageError, MAX_EPOCH};
 pub use places::Description;
 
 use crate::Binary;

@@ -1,7 +1,7 @@
 //! Which function an address is in.
 
 use crate::Role;
-use std::ops::Range;
+use std::ops::{Deref, Range};
 
 /// What is known about a code address in one epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub trait Symbols {
     }
 }
 
-impl<S: Symbols + ?Sized> Symbols for &S {
+impl<S: Deref<Target: Symbols>> Symbols for S {
     fn place(&self, epoch: u32, address: u64) -> Place {
         (**self).place(epoch, address)
     }

@@ -139,6 +139,7 @@ fn has_build_id(path: &Path, build_id: &[u8]) -> bool {
         || file.section_by_name(".symtab").is_some_and(|table| table.size() > 0))
 }
 
+/// As build ids are written.
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

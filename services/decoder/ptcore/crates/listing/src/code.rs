@@ -1,7 +1,7 @@
 //! The code of a stream with its names.
 
 use pt_capture::Memory;
-use pt_flow::{CodeMemory, Loss, Reason};
+use pt_flow::{CodeMemory, Reason};
 use pt_image::{Binary, Description, Frame, Image, Symbols};
 use std::borrow::Borrow;
 use std::sync::Arc;
@@ -24,11 +24,11 @@ pub trait Code: CodeMemory + Symbols {
     }
 
     /// Why a stretch was lost, in words that name the address where code is missing.
-    fn why(&self, loss: &Loss) -> String {
-        match loss.reason {
+    fn why(&self, reason: Reason, epoch: u32, address: u64) -> String {
+        match reason {
             Reason::NoCode | Reason::NoKernelCode => {
-                let known = self.why_no_code(loss.epoch, loss.address);
-                format!("{}: nothing is known at {:#x}: {known}", loss.reason.name(), loss.address)
+                let known = self.why_no_code(epoch, address);
+                format!("{}: nothing is known at {address:#x}: {known}", reason.name())
             }
             reason => format!("{}: {reason}", reason.name()),
         }
@@ -64,6 +64,20 @@ impl<I: Borrow<Image>> Code for Memory<'_, I> {
 }
 
 impl<C: Code + ?Sized> Code for &C {
+    fn why_no_code(&self, epoch: u32, address: u64) -> String {
+        (**self).why_no_code(epoch, address)
+    }
+
+    fn binary(&self, space: u32) -> Option<&Arc<Binary>> {
+        (**self).binary(space)
+    }
+
+    fn describe(&self, space: u32, function: Option<u32>, address: u64) -> Description {
+        (**self).describe(space, function, address)
+    }
+}
+
+impl<C: Code> Code for Arc<C> {
     fn why_no_code(&self, epoch: u32, address: u64) -> String {
         (**self).why_no_code(epoch, address)
     }

@@ -261,7 +261,7 @@ impl<M: Code> Sink for FlowListing<'_, '_, M> {
     }
 
     fn loss(&mut self, loss: &Loss) {
-        let reason = self.image.why(loss);
+        let reason = self.image.why(loss.reason, loss.epoch, loss.address);
         self.event("loss", loss.tsc0, |row| {
             row.put_offset(loss.offset);
             row.put("size_bytes", "bytes", Value::Number(loss.size as u64));

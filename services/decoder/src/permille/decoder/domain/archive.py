@@ -12,8 +12,8 @@ from typing import Any, BinaryIO
 import zstandard
 from permille.decoder.domain.core_segments import divided, to_divide
 from permille.decoder.domain.manifest import (
-    U32,
     U64,
+    Epoch,
     JitFile,
     Manifest,
     Offset,
@@ -42,7 +42,7 @@ class MapChange:
     `code_size`: of an ELF file in the code file, which is mapped. `missing`: why the mapped file could not be had.
     """
 
-    epoch: U32
+    epoch: Epoch
     event: str
     address: U64
     size_bytes: U64

@@ -12,11 +12,11 @@ _BINARY = (
 )
 _KERNEL = "import again with --vmlinux FILE, or --kcore and --kallsyms; packets alone with an --image of it"
 _IMPORTED = {
+    "bpf": "none: record user code alone (perf record -e intel_pt//u)",
     "no kernel code": _KERNEL,
     "has no code there": "import again with the kernel as it ran: --kcore and --kallsyms of the recorded boot",
     "no-kernel-code": _KERNEL,
     "jitdump": "record with the jitdump file of the program, and import again with --symbols FOLDER",
-    "bpf": "none: record user code alone (perf record -e intel_pt//u)",
     "nothing was mapped": "import again with the binaries: --symbols FOLDER",
     "no-code": "import again with the binaries: --symbols FOLDER",
     "before-first-psb": "none: a recording that begins anywhere is understood from its first synchronisation point on",

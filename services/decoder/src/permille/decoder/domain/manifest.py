@@ -21,10 +21,13 @@ _I64 = Annotated[int, Field(ge=-(1 << 63), lt=1 << 63)]
 _U8 = Annotated[int, Field(ge=0, lt=1 << 8)]
 U32 = Annotated[int, Field(ge=0, lt=1 << 32)]
 U64 = Annotated[int, Field(ge=0, lt=1 << 64)]
+# Beside an epoch the core keeps the mode; the tables have signed times.
+Epoch = Annotated[int, Field(ge=0, lt=1 << 30)]
+_Tsc = Annotated[int, Field(ge=0, lt=1 << 63)]
 Offset = Annotated[int, Field(ge=0, le=_MOST_BYTES)]
 # Once they did not tell how often the thread had come from another core.
 _Turn = Annotated[
-    tuple[Offset, U32, U32, U32, U32, U32],
+    tuple[Offset, U32, U32, Epoch, Epoch, U32],
     BeforeValidator(lambda turn: (*turn, 0) if isinstance(turn, list | tuple) and len(turn) == 5 else turn),
 ]
 _SESSION = re.compile(r"nodes/([A-Za-z0-9][A-Za-z0-9.-]{0,62})/sessions/([A-Za-z0-9][A-Za-z0-9._-]{0,127})")
@@ -38,10 +41,10 @@ class _Part(BaseModel):
 class Clock(_Part):
     """Two moments, each as TSC ticks and as unix ns."""
 
-    tsc0: int
-    ns0: int
-    tsc1: int
-    ns1: int
+    tsc0: _Tsc
+    ns0: _I64
+    tsc1: _Tsc
+    ns1: _I64
 
     @property
     def ns_per_tick(self) -> float:
@@ -87,9 +90,9 @@ class Segment(_Part):
     overwritten: bool = False
     lost_bytes: int = Field(default=0, ge=0, le=_MOST_BYTES)
     lost_blocks: int = 0
-    epochs: tuple[tuple[Offset, U32], ...] = ()
-    first_tsc: int = 0
-    last_tsc: int = 0
+    epochs: tuple[tuple[Offset, Epoch], ...] = ()
+    first_tsc: _Tsc = 0
+    last_tsc: _Tsc = 0
     core: _I32 = -1
     # Of a core's stream, which several segments name by the same key, one for each thread: from which offset on which
     # thread ran (offset, pid, tid, epoch, epoch of the kernel's image, how often it had come from another core). The

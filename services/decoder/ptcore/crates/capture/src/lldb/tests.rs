@@ -40,9 +40,9 @@ fn a_bundle_leads_to_no_file_that_holds_something_else_and_lacks_what_is_gone() 
 }
 
 fn record(out: bool, pid: i32, tid: i32, time: u64) -> Vec<u8> {
-    let misc = if out { MISC_SWITCH_OUT } else { 0 };
+    let misc = if out { 1u16 << 13 } else { 0 };
     let who = [0, 0, pid, tid].map(i32::to_le_bytes).concat();
-    [&RECORD_SWITCH_CPU_WIDE.to_le_bytes()[..], &misc.to_le_bytes(), &[32, 0], &who, &time.to_le_bytes()].concat()
+    [&kind::SWITCH_CPU_WIDE.to_le_bytes()[..], &misc.to_le_bytes(), &[32, 0], &who, &time.to_le_bytes()].concat()
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn a_core_whose_files_are_damaged_costs_no_other() {
     };
     let bad = [core(1, "1.switches", "9.trace"), core(2, "2.switches", "9.trace"), core(4, "4.switches", "4.trace")];
     let told = [
-        format!("{}: at offset 0x4: 2 bytes are wanted, 1 are there", records.display()),
+        format!("{}: at offset 0x0: the head of a record: 2 bytes are wanted, 1 are there", records.display()),
         format!("{}: cpus[2].contextSwitchTrace: ", saved.folder.join("trace.json").display()),
         format!("{}: cpus[3].iptTrace: {}: ", saved.folder.join("trace.json").display(), gone.display()),
     ];

@@ -1,6 +1,7 @@
 //! Address filters of a recording (`perf record --filter`): what they leave to be traced.
 
 use super::pt_info::filters;
+use crate::options::number;
 use crate::spaces::Stretches;
 use pt_flow::AddressFilter;
 use std::cmp::Reverse;
@@ -132,13 +133,6 @@ fn entries(text: &str) -> Result<Vec<Entry>, String> {
         }
     }
     Ok(entries)
-}
-
-fn number(text: &str) -> Option<u64> {
-    match text.strip_prefix("0x") {
-        Some(digits) => u64::from_str_radix(digits, 16).ok(),
-        None => text.parse().ok(),
-    }
 }
 
 #[cfg(test)]

@@ -1,9 +1,10 @@
 //! Build ids of files, the processor and what else the headers of perf.data tell.
 
 use super::bpf;
-use super::record::{hex, Record};
+use super::record::Record;
 use super::sched_switch::SchedSwitch;
 use crate::fields::Fields;
+use pt_image::hex;
 use std::collections::{BTreeSet, HashMap};
 
 pub const FEATURE_TRACING_DATA: u32 = 1;

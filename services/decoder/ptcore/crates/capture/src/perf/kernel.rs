@@ -8,6 +8,7 @@ use crate::elf::Function;
 use crate::files::{loaded, Files, Loaded};
 use crate::spaces::{Content, Mapping, Spaces, Stretches, KERNEL};
 use crate::{CaptureError, Options};
+use pt_flow::is_kernel;
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use vmlinux::Vmlinux;
@@ -15,8 +16,6 @@ use vmlinux::Vmlinux;
 /// Kernel text and modules stand above this. What system calls enter by, where the kernel hides itself from processes, may
 /// stand below (Linux 4.15 to 4.19, `__entry_SYSCALL_64_trampoline`).
 const TEXT: u64 = 0xffff_ffff_8000_0000;
-/// Addresses of the kernel begin here.
-const HALF: u64 = 1 << 63;
 /// A kcore's part is taken up to this size: text and modules have far less.
 const MAX_PART: u64 = 1 << 30;
 /// So many bytes of a kcore stand in several parts: what system calls enter by is mapped for each core.
@@ -104,7 +103,7 @@ fn kcore(path: &Path, recorded: &Recorded, functions: &[Function]) -> Result<Vec
     let refuse = |what: String| CaptureError::option(&path.display().to_string(), what);
     let parts = loaded(&bytes).map_err(refuse)?;
     let mut mapped = Stretches::default();
-    for one in recorded.mapped.iter().filter(|one| one.address >= HALF && one.size > 0) {
+    for one in recorded.mapped.iter().filter(|one| is_kernel(one.address) && one.size > 0) {
         mapped.add(one.address, one.address.saturating_add(one.size));
     }
     let mapped = |part: &Loaded| mapped.overlap(part.address, part.address.saturating_add(part.size));

@@ -3,6 +3,7 @@
 use super::attributes::{Attributes, SampleId};
 use super::samples::Sample;
 use crate::fields::{Fields, Short};
+use pt_image::hex;
 
 pub const HEAD: usize = 8;
 
@@ -145,6 +146,11 @@ impl<'d> Record<'d> {
         Ok(Some(Record { kind, misc, body }))
     }
 
+    /// Of a switch: the thread is left.
+    pub fn is_switch_out(&self) -> bool {
+        self.misc & MISC_13 != 0
+    }
+
     /// The event and its sample id.
     pub fn event(&self, attributes: &Attributes) -> Result<(Event, SampleId), Short> {
         let id = match self.kind {
@@ -233,10 +239,6 @@ impl<'d> Record<'d> {
         }
         Ok(Event::Mmap { pid, kernel, executable, address, size, offset, name: fields.text(), build_id })
     }
-}
-
-pub fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

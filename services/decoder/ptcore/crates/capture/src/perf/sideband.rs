@@ -21,6 +21,7 @@ use crate::spaces::{Content, Mapping, Spaces, KERNEL};
 use crate::timeline::attach_with;
 use crate::vdso;
 use crate::{Bytes, Capture, CaptureError, Conversion, Of, Options, Stays, Stream, Switch};
+use pt_flow::is_kernel;
 use pt_packet::find_psb;
 use std::collections::{BTreeMap, HashMap};
 
@@ -209,7 +210,7 @@ impl<'o> Sideband<'o> {
                     self.kernel.build_ids.insert(name.clone(), build_id.clone());
                     // `[kernel.kallsyms]_text`: in place of the offset stands where that symbol was.
                     if let Some((file, symbol)) = name.split_once(']').filter(|_| name.starts_with("[kernel")) {
-                        if !symbol.is_empty() && offset >> 63 != 0 {
+                        if !symbol.is_empty() && is_kernel(offset) {
                             self.kernel.symbol = Some((symbol.to_owned(), offset));
                         }
                         let by_file = self.build_ids.get(&format!("{file}]")).cloned().unwrap_or_default();

@@ -3,6 +3,7 @@
 use crate::bytes::IN_MEMORY;
 use crate::json::Node;
 use crate::{Bytes, CaptureError};
+use pt_image::hex;
 use sha2::{Digest, Sha256};
 use std::io;
 use std::path::Path;
@@ -18,7 +19,7 @@ pub fn require(entry: &Node, path: &Path, bytes: &Bytes) -> Result<(), CaptureEr
         digest.update(piece);
         bytes.release();
     }
-    let found: String = digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+    let found = hex(&digest.finalize());
     if found != told {
         let what = "the SHA-256 of its content is not the manifest's";
         return Err(CaptureError::unreadable(path, io::Error::new(io::ErrorKind::InvalidData, what)));

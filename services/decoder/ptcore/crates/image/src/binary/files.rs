@@ -1,10 +1,10 @@
 //! The files that belong to a binary: itself, its separate debug file, the small one packed into it.
 
-use super::Unpack;
 use crate::bytes::Bytes;
 use crate::elf_file::{build_id as id_of, elf, File};
 use crate::room::Room;
 use crate::separate::hex;
+use crate::xz;
 use object::{Object, ObjectSection};
 use std::io;
 
@@ -19,9 +19,9 @@ pub fn usable(debug: io::Result<Bytes>, build_id: &str) -> Result<Bytes, String>
     Ok(debug)
 }
 
-pub fn mini_debug_info(file: &File<'_>, unpack: Unpack<'_>, room: &Room) -> Option<Bytes> {
+pub fn mini_debug_info(file: &File<'_>, room: &Room) -> Option<Bytes> {
     let packed = file.section_by_name(".gnu_debugdata")?.data().ok()?;
-    let bytes = Bytes::Owned(unpack(packed)?);
+    let bytes = Bytes::Owned(xz::unpack(packed)?);
     room.take(bytes.len() as u64)?;
     elf(&bytes).is_ok().then_some(bytes)
 }

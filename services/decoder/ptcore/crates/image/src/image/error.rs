@@ -4,8 +4,8 @@ use std::fmt;
 
 /// Changes of all pieces together: bounds the memory of images that are cut ever smaller.
 pub const MAX_CHANGES: usize = 1 << 25;
-/// Epochs are numbers of 31 bits: the flow layer keeps a mode bit beside them.
-pub const MAX_EPOCH: u32 = u32::MAX >> 1;
+/// Epochs are numbers of 30 bits: the flow layer keeps the mode beside them.
+pub const MAX_EPOCH: u32 = u32::MAX >> 2;
 
 /// Why a change was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
