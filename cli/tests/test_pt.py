@@ -147,6 +147,17 @@ def test_calls_are_listed_or_summed_up(raw: Path, image: str) -> None:
     assert (function["calls"], function["self_instructions"], function["category"]) == (1, 3, "other")
 
 
+def test_calls_of_any_depth_are_listed(tmp_path: Path) -> None:
+    raw, code = tmp_path / "deep.pt", tmp_path / "code.bin"
+    code.write_bytes(bytes.fromhex("ffd0"))
+    levels = 70_000
+    raw.write_bytes(PSB + MODE_64 + PSBEND + MODE_64 + tip(0x11, BASE) + tip(0x0D, BASE) * levels)
+    lines = pt("calls", raw, "-i", f"{code}:0:2:{BASE:#x}").stdout.splitlines()
+    assert len(lines) == 1 + levels
+    assert f" [depth {levels - 1}] " in lines[1]
+    assert max(map(len, lines)) < 1000
+
+
 def test_where_no_call_could_be_decoded_it_is_told(raw: Path, image: str, tmp_path: Path) -> None:
     elsewhere = f"{tmp_path / 'code.bin'}:4:{len(CODE)}:{BASE + 0x1000:#x}"
     for form in ([], ["--json"]):

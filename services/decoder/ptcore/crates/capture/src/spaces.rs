@@ -142,7 +142,11 @@ impl Spaces {
     pub fn build(&self, pid: u32) -> Built {
         let mut builder = Builder::default();
         let mut line = Vec::new();
-        self.line(pid, u64::MAX, &mut Vec::new(), &mut line);
+        if !self.line(pid, u64::MAX, &mut Vec::new(), &mut line) {
+            builder
+                .refused
+                .push(format!("more than {MAX_ANCESTORS} forks lead to it: what it has from earlier ones is left out"));
+        }
         let changes = line.len();
         if changes >= MAX_LINE {
             builder.refused.push(format!("more than {MAX_LINE} changes of its memory: later ones are left out"));
@@ -153,23 +157,30 @@ impl Spaces {
                 builder.refused.push(error);
             }
         }
+        if builder.named == MAX_NAMED {
+            builder.refused.push(format!("of perf maps {MAX_NAMED} functions are named: further ones have no names"));
+        }
         Built { image: builder.image, epochs: builder.epochs, refused: builder.refused, changes }
     }
 
     /// Adds the changes of a process until a time, with those of its ancestors up to the forks. `descendants`: whose
-    /// ancestors are being followed.
-    fn line(&self, pid: u32, until: u64, descendants: &mut Vec<u32>, line: &mut Vec<(u64, Change)>) {
-        let Some(space) = self.0.get(&pid) else { return };
-        if descendants.len() >= MAX_ANCESTORS || line.len() >= MAX_LINE || descendants.contains(&pid) {
-            return;
+    /// ancestors are being followed. Whether all forks were.
+    fn line(&self, pid: u32, until: u64, descendants: &mut Vec<u32>, line: &mut Vec<(u64, Change)>) -> bool {
+        let Some(space) = self.0.get(&pid) else { return true };
+        if descendants.len() >= MAX_ANCESTORS {
+            return false;
         }
+        if line.len() >= MAX_LINE || descendants.contains(&pid) {
+            return true;
+        }
+        let mut whole = true;
         descendants.push(pid);
         let fork = space.parent.map(|(parent, tsc)| (tsc, Change::Fork(parent)));
         // Records come by core: what had the pid before may be read behind the fork.
         let reused = |&&(forked, _): &&(u64, Change)| space.changes.iter().any(|&(tsc, _)| (1..forked).contains(&tsc));
         let later = fork.as_ref().filter(reused);
         if let (Some((parent, tsc)), None) = (space.parent, later) {
-            self.line(parent, tsc.min(until), descendants, line);
+            whole &= self.line(parent, tsc.min(until), descendants, line);
         }
         let mut own: Vec<_> = space.changes.iter().chain(later).filter(|&&(tsc, _)| tsc <= until).collect();
         own.sort_by_key(|&&(tsc, _)| tsc);
@@ -184,13 +195,14 @@ impl Spaces {
                 Change::Fork(parent) => {
                     line.push((*tsc, Change::Exec));
                     let mut inherited = Vec::new();
-                    self.line(*parent, *tsc, descendants, &mut inherited);
+                    whole &= self.line(*parent, *tsc, descendants, &mut inherited);
                     line.extend(inherited.into_iter().map(|(_, change)| (*tsc, change)));
                 }
                 change => line.push((*tsc, change.clone())),
             }
         }
         descendants.pop();
+        whole
     }
 }
 
@@ -384,6 +396,17 @@ mod tests {
             [0x1000, 0x5000].map(|address| byte(&built, last, address))
         };
         assert_eq!([true, false].map(told), [[Some(1), None]; 2]);
+    }
+
+    #[test]
+    fn forks_that_are_too_many_are_told() {
+        let mut spaces = Spaces::default();
+        spaces.map(1, 1, code(0x1000, 1));
+        for child in 2..100 {
+            spaces.fork(child - 1, child, u64::from(child));
+        }
+        let told = [64, 65].map(|pid| (spaces.build(pid).refused.len(), byte(&spaces.build(pid), 0, 0x1000)));
+        assert_eq!(told, [(0, Some(1)), (1, None)]);
     }
 
     #[test]

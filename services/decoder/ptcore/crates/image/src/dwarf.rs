@@ -6,7 +6,7 @@ use crate::absent::{Absent, Absents};
 use crate::bytes::Bytes;
 use crate::demangle::demangle;
 use crate::elf_file::{elf, File};
-use crate::metered::{readings, Copies, Metered};
+use crate::metered::{on_little_stack, readings, Copies, Metered};
 use crate::separate::Search;
 use addr2line::{Context, LookupContinuation, LookupResult, SplitDwarfLoad};
 use elsa::{FrozenMap, FrozenVec};
@@ -60,7 +60,8 @@ impl Dwarf {
     pub fn frames(&self, address: u64) -> Vec<Frame> {
         let Some(opened) = self.opened() else { return Vec::new() };
         let opened = opened.lock().unwrap_or_else(PoisonError::into_inner);
-        opened.with_dependent(|files, units| units.frames(files, address)).unwrap_or_default()
+        let frames = || opened.with_dependent(|files, units| units.frames(files, address));
+        on_little_stack(frames).unwrap_or_default()
     }
 
     /// Files that were looked for so far and are not there, and how many more than are named.

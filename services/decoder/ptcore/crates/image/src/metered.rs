@@ -3,6 +3,7 @@
 
 use gimli::{EndianSlice, Error, LittleEndian, Reader, ReaderOffsetId};
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// How often all of a section is read: each table once to find units and functions, and strings that stand in it.
@@ -11,6 +12,23 @@ const MOST_READ: u64 = 16;
 const MOST_COPIED: u64 = 64;
 /// Sections may be small.
 const AT_LEAST: u64 = 1 << 24;
+
+/// A tree of inlined functions is read by recursion, half a kilobyte a level: of the 2 MiB that threads have.
+const MOST_STACK: usize = 1 << 20;
+
+thread_local! {
+    /// The lowest address that the stack may reach while it is read.
+    static STACK_END: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Reads, and fails where that leads too deep.
+pub fn on_little_stack<T>(read: impl FnOnce() -> T) -> T {
+    let here = 0u8;
+    STACK_END.set(std::ptr::from_ref(&here).addr().saturating_sub(MOST_STACK));
+    let read = read();
+    STACK_END.set(0);
+    read
+}
 
 /// How many bytes may still be read.
 pub fn readings(section: &[u8]) -> AtomicU64 {
@@ -53,6 +71,9 @@ impl<'f> Metered<'f> {
     }
 
     fn reads(&self, size: usize) -> gimli::Result<()> {
+        if std::ptr::from_ref(&size).addr() < STACK_END.get() {
+            return Err(Error::UnexpectedEof(self.offset_id()));
+        }
         self.takes(self.readings, size)
     }
 

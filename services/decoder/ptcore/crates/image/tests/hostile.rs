@@ -87,7 +87,7 @@ fn unit(entries: &str) -> String {
 }
 
 /// Kinds: 1 is a unit of addresses, with entries in it; 2 one of ranges; 3 a function of addresses, with entries; 4 code
-/// that was inlined; 5 a function of ranges; 6 a unit of addresses with lines.
+/// that was inlined; 5 a function of ranges; 6 a unit of addresses with lines; 7 inlined code with more in it.
 const KINDS: &str = "\
 .section .debug_abbrev, \"\", @progbits
 .Lkinds:
@@ -96,7 +96,8 @@ const KINDS: &str = "\
 .byte 3, 0x2e, 1, 0x11, 1, 0x12, 7, 0, 0
 .byte 4, 0x1d, 0, 0x11, 1, 0x12, 7, 0, 0
 .byte 5, 0x2e, 0, 0x55, 0x17, 0, 0
-.byte 6, 0x11, 0, 0x11, 1, 0x12, 7, 0x10, 0x17, 0, 0, 0
+.byte 6, 0x11, 0, 0x11, 1, 0x12, 7, 0x10, 0x17, 0, 0
+.byte 7, 0x1d, 1, 0x11, 1, 0x12, 7, 0, 0, 0
 ";
 
 fn ranges(count: usize) -> String {
@@ -118,6 +119,20 @@ fn debug_information_is_left_out_whose_units_have_one_list_of_ranges() {
         let many = format!("{KINDS}{}{whole}{}", ranges(3000), one.repeat(units));
         let binary = loaded(&folder, &built(&folder, &many)).unwrap();
         assert_eq!(binary.frames(start(&binary)).len(), frames, "{units}");
+    }
+}
+
+#[test]
+fn inlined_functions_are_left_out_that_are_too_deep_within_each_other() {
+    if !have(&[GCC]) {
+        return;
+    }
+    let folder = Folder::new();
+    for (levels, frames) in [(1, 2), (500, 256), (100_000, 1)] {
+        let inlined = format!(".rept {levels}\n.byte 7\n.quad _start, 2\n.endr\n.zero {levels}\n");
+        let whole = unit(&format!(".byte 1\n.quad _start, 2\n.byte 3\n.quad _start, 2\n{inlined}.byte 0\n.byte 0"));
+        let binary = loaded(&folder, &built(&folder, &format!("{KINDS}{whole}"))).unwrap();
+        assert_eq!(binary.frames(start(&binary)).len(), frames, "{levels}");
     }
 }
 

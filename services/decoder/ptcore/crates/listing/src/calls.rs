@@ -92,6 +92,9 @@ pub struct CallWriter<C> {
     pub chains: Option<Chains>,
 }
 
+/// Levels that are indented; deeper calls stand below one another and say how deep they are.
+const MOST_INDENTED: u32 = 256;
+
 impl<C: Code> CallWriter<C> {
     pub fn write(&mut self, ended: &Ended, lines: &mut Lines<'_>) {
         let described = &ended.described.read().unwrap_or_else(PoisonError::into_inner);
@@ -132,7 +135,11 @@ impl<C: Code> CallWriter<C> {
         let line = lines.begin();
         if form == Form::Text {
             let _ = write!(line, "{start:>16}  {:>12}  {own:>14}  {all:>14}  ", end.saturating_sub(start));
-            let _ = write!(line, "{:1$}{2}", "", 2 * depth as usize, name.as_ref().unwrap_or(&known.name));
+            let _ = write!(line, "{:1$}", "", 2 * depth.min(MOST_INDENTED) as usize);
+            if depth > MOST_INDENTED {
+                let _ = write!(line, "[depth {depth}] ");
+            }
+            line.push_str(name.as_ref().unwrap_or(&known.name));
             let mut open = " (";
             for (_, _, shown) in FLAGS.iter().filter(|(bit, _, _)| records.flags[row] & bit != 0) {
                 let _ = write!(line, "{open}{shown}");

@@ -21,8 +21,9 @@ pub struct Written<'d> {
     mappings: Vec<(u64, Mapping)>,
     /// Bytes that may still be moved.
     room: usize,
-    /// Files that may still be made.
+    /// Files that may still be made, and functions that got into none: they have no names.
     files: usize,
+    pub unnamed: usize,
     /// Code took the place of other code.
     pub replaced: bool,
 }
@@ -42,6 +43,7 @@ impl<'d> Written<'d> {
             mappings: Vec::new(),
             room: MAX_MOVED,
             files: MAX_FILES,
+            unnamed: 0,
             replaced: false,
         }
     }
@@ -80,7 +82,7 @@ impl<'d> Written<'d> {
     }
 
     /// Makes a file of those that wait.
-    fn close(&mut self) {
+    pub fn close(&mut self) {
         self.taken.clear();
         let next = std::mem::take(&mut self.next);
         let mut by_address: Vec<_> = next.iter().collect();
@@ -90,6 +92,7 @@ impl<'d> Written<'d> {
         let left = self.files.checked_sub(1);
         self.files = left.unwrap_or(0);
         let file = left.and_then(|_| elf::binary(JIT, &parts, &functions.iter().collect::<Vec<_>>()).ok());
+        self.unnamed += if file.is_none() { next.len() } else { 0 };
         let mut offset = elf::code_at(parts.len());
         let mut offsets = BTreeMap::new();
         for (address, code) in parts {
@@ -209,6 +212,8 @@ mod tests {
         for (tsc, code) in (1..).zip(&code) {
             written.load(tsc, 0x1000, (b"made", code));
         }
+        written.close();
+        assert_eq!(written.unnamed, 2);
         let (image, _) = image(written.finish());
         let names: Vec<_> = (0..4).map(|epoch| at(&image, epoch, 0x1000)).collect();
         assert_eq!(names[1], ("made".to_owned(), 0x1000, 2, vec![2, 0xc3]));
