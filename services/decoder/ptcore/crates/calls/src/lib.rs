@@ -2,6 +2,7 @@
 //!
 //! [`Calls`] is the [`pt_flow::Sink`] that follows the flow of one thread with a stack of calls. Every instruction that
 //! the flow tells is counted in exactly one call.
+#![forbid(unsafe_code)]
 
 mod arrival;
 mod blocks;

@@ -14,8 +14,6 @@ pub struct Ticks {
     reference: u64,
     errata: Errata,
     world: World,
-    /// Packets are missing in front of the next one.
-    anew: bool,
     psb_plus: bool,
     now: u64,
     tsc: Option<u64>,
@@ -78,7 +76,6 @@ impl Ticks {
             reference: config.reference_tsc,
             errata: config.errata,
             world: World::default(),
-            anew: true,
             psb_plus: false,
             now: 0,
             tsc: None,
@@ -110,7 +107,7 @@ impl Ticks {
     /// Packets were lost: MTC counts no further.
     pub fn forget(&mut self) {
         self.lose();
-        (self.anew, self.psb_plus) = (true, false);
+        self.psb_plus = false;
     }
 
     fn lose(&mut self) {
@@ -119,7 +116,7 @@ impl Ticks {
 
     /// A PSB was read.
     pub fn psb(&mut self, data: &[u8], behind_psb: usize) {
-        self.world.at_psb(data, behind_psb, self.errata, std::mem::take(&mut self.anew));
+        self.world.at_psb(data, behind_psb, self.errata);
         self.psb_plus = true;
     }
 

@@ -127,10 +127,7 @@ impl<'a> Events<'a> {
         // What a PSB+ tells is a group.
         self.busy = true;
         match self.packet()? {
-            Some(Packet::Psb) => {
-                self.time.world.at_psb(self.whole, self.reader.offset(), self.config.errata, true);
-                self.psb_plus(offset)
-            }
+            Some(Packet::Psb) => self.psb_plus(offset),
             _ => Err(self.unexpected("no PSB")),
         }
     }
@@ -202,7 +199,7 @@ impl<'a> Events<'a> {
                 }
                 self.before_psb = (self.packets - 1, self.psb - 1, self.ovf);
                 self.time_before_psb.clone_from(&self.time);
-                self.time.world.at_psb(self.whole, self.reader.offset(), self.config.errata, false);
+                self.time.world.at_psb(self.whole, self.reader.offset(), self.config.errata);
             }
             Packet::Ovf => self.ovf += 1,
             Packet::Pad => self.packets += self.reader.skip_pads(usize::MAX) as u64,

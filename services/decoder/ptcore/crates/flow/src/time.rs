@@ -148,8 +148,8 @@ impl Time {
                 return false;
             }
             Packet::Psbend => {
-                self.in_psb = false;
-                if !self.runs_at_psb {
+                // Behind an OVF it says nothing.
+                if std::mem::take(&mut self.in_psb) && !self.runs_at_psb {
                     // So tracing begins again (SDM section "Packet Stream Boundary (PSB) Packet").
                     self.calibration.gap();
                 }

@@ -156,7 +156,7 @@ impl<'w, 'd, M: CodeMemory, S: Sink> Walk<'w, 'd, M, S> {
             followed: 0,
             bypassed: false,
             postponed: None,
-            maintained: None,
+            maintained: part.joins.then_some(part.from),
             resumed_at_note: false,
             joins: part.joins.then_some(part.from),
             stops: part.stops,

@@ -526,6 +526,38 @@ fn an_overflow_may_end_while_tracing_is_disabled() {
     assert_eq!(told[1..], [Told::Enabled(CODE + 4), stopped(4)]);
 }
 
+/// SDM table "Compound Packet Event Summary", row "Overflow".
+#[test]
+fn an_overflow_within_a_psb_plus_may_leave_its_end() {
+    const MODE: Packet = Packet::ModeExec { mode: Execution::Bits64, interrupt_flag: false };
+    let cbr = Packet::Cbr { ratio: 20 };
+    let goes_on = [Packet::Fup(full(CODE + 4)), Packet::TipPge(full(CODE + 4))];
+    let cuts: [&[Packet]; 3] = [&[Packet::Ovf], &[Packet::Psb, Packet::Ovf], &[Packet::Psb, cbr, MODE, Packet::Ovf]];
+    for (front, at) in cuts.into_iter().flat_map(|cut| goes_on.map(|at| (cut, at))) {
+        for (between, behind) in [(&[][..], &[][..]), (&[cbr, MODE], &[cbr])] {
+            let cut = [front, between, &[Packet::Psbend], behind, &[at], &end_at(CODE + 4)].concat();
+            let told = run(BRANCHES, &cut);
+            assert!(matches!(told[0], Told::Overflow(_, Some(CODE))), "{told:x?}");
+            assert_eq!(told[1..], [Told::Enabled(CODE + 4), stopped(4)], "{cut:?}");
+            if front[0] == Packet::Psb {
+                let (told, _) = decode(BRANCHES, &cut);
+                assert!(matches!(told[0], Told::Overflow(_, None)), "{told:x?}");
+                assert_eq!(told[1..], [Told::Enabled(CODE + 4), stopped(4)], "{cut:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_psbend_without_its_psb_ends_the_flow() {
+    let at = Packet::Fup(full(CODE + 4));
+    for front in [&[][..], &[Packet::Ovf, at], &[Packet::Ovf, at, branches(&[true])]] {
+        let told = run(&[0x74, 0, 0x90, 0x90, 0x74, 0xfa], &[front, &[Packet::Psbend, at]].concat());
+        let Some(Told::Loss(loss)) = told.last() else { panic!("{told:x?}") };
+        assert_eq!(loss.reason, Reason::UnexpectedPacket("PSBEND"));
+    }
+}
+
 #[test]
 fn a_stream_in_the_midst_of_nothing_is_lost_up_to_the_psb() {
     let mut packets = vec![branches(&[true]); 5];

@@ -1,6 +1,7 @@
 //! Times where a host and its guest run in turns, whose TSCs differ (SDM section "System-Wide Tracing").
 
 use crate::damaged_times::{config, periods, tma, with_times, PERIOD, PERIODS};
+use crate::flow::full;
 use crate::mutations::CODE;
 use crate::support::{blocks_of_parts, Recorder, Sections};
 use pt_flow::{Block, DisableKind, Flow, Loss, Sink};
@@ -13,13 +14,23 @@ const BLOCKS: usize = 12 * PERIODS as usize;
 
 /// A jump to itself, in a guest from each PSB on for which `guest` says so; its TSC is `offset` ahead of the host's.
 fn recording(guest: &[bool], offset: i64, wanted: impl Fn(&Packet) -> bool) -> Vec<u8> {
+    recording_with(guest, offset, wanted, |paging| vec![paging])
+}
+
+/// The same with what `turns` makes of the PIP of a VM entry or exit.
+fn recording_with(
+    guest: &[bool],
+    offset: i64,
+    wanted: impl Fn(&Packet) -> bool,
+    turns: impl Fn(Packet) -> Vec<Packet>,
+) -> Vec<u8> {
     let (mut packets, mut before) = (Vec::new(), None);
     for (psb, &non_root) in guest.iter().enumerate() {
         let now = BEGIN + psb as u64 * PERIODS * PERIOD;
         let tsc = |now: u64| Packet::Tsc(now.wrapping_add_signed(if non_root { offset } else { 0 }));
         let paging = Packet::Pip { cr3: 0x1000, non_root };
         if before.replace(non_root).is_some_and(|before| before != non_root) {
-            packets.push(paging);
+            packets.extend(turns(paging));
         }
         packets.extend([Packet::Psb, tsc(now), tma(now), paging, Packet::Cbr { ratio: 20 }]);
         packets.extend(periods(now));
@@ -116,5 +127,24 @@ fn several_threads_tell_the_times_of_one() {
         let data = recording(&TURNS, offset, wanted);
         let told = |threads, part_bytes| blocks_of_parts(&memory, &data, &config(), threads, part_bytes).0;
         assert_eq!(told(1, usize::MAX), told(2, 1), "{kind}, {offset}");
+    }
+}
+
+#[test]
+fn the_psb_behind_a_turn_that_no_packet_tells_says_whose_its_tsc_is() {
+    let memory = Sections([(CODE, vec![0x74, 0xfe])].into());
+    let turns: [fn(Packet) -> Vec<Packet>; 2] = [|_| vec![Packet::Ovf, Packet::Fup(full(CODE))], |_| vec![]];
+    for ((kind, wanted), offset) in KINDS.into_iter().flat_map(|kind| [BEHIND, AHEAD].map(|offset| (kind, offset))) {
+        let right = times(&recording(&[false; TURNS.len()], 0, wanted));
+        for turns in turns {
+            let data = recording_with(&TURNS, offset, wanted, turns);
+            let whole = blocks_of_parts(&memory, &data, &config(), 1, usize::MAX).0;
+            assert!(whole.iter().map(|(_, tsc)| *tsc).eq(times(&data)), "{kind}, {offset}");
+            assert_eq!(whole, blocks_of_parts(&memory, &data, &config(), 2, 1).0, "{kind}, {offset}");
+            for (psb, (told, right)) in whole.chunks(BLOCKS).zip(right.chunks(BLOCKS)).enumerate() {
+                let told = told.iter().map(|(_, tsc)| tsc);
+                assert!(TURNS[psb] || told.eq(right), "{kind}, {offset}: {psb}");
+            }
+        }
     }
 }

@@ -26,6 +26,7 @@ pub fn any_habits(random: &mut Random) -> Habits {
         stops,
         events,
         overflows: 0,
+        cut_psbs: false,
         transactions: does(),
         paging: does(),
         guests: does(),
@@ -144,7 +145,7 @@ fn libipt_tells_the_same() {
 #[test]
 fn parts_tell_what_the_whole_does() {
     each(|seed, habits, random| {
-        let machine = ran(seed, Habits { overflows: [0, 200][random.below(2)], ..habits });
+        let machine = ran(seed, Habits { overflows: [0, 200][random.below(2)], cut_psbs: true, ..habits });
         let (memory, stream) = (&machine.program.code, &machine.stream);
         let (whole, _) = blocks_of_parts(memory, stream, &config(), 1, usize::MAX);
         let (parts, _) = blocks_of_parts(memory, stream, &config(), 2, 100 + random.below(1000));
@@ -156,6 +157,19 @@ fn runs(code: &Sections, machine: &Machine, config: &Config) -> Runs {
     let mut told = Runs::default();
     Flow::new(code).decode(&machine.stream, config, &[], &mut told);
     told
+}
+
+#[test]
+fn what_is_told_around_overflows_ran() {
+    let (mut all, mut some) = (0, 0);
+    each(|seed, habits, _| {
+        let machine = ran(seed, Habits { overflows: 200, cut_psbs: true, ..habits });
+        let told = runs(&machine.program.code, &machine, &config());
+        assert_eq!(told.losses, [], "{seed}: {habits:?}");
+        some += told.are_in(&machine.ran);
+        all += machine.ran.len();
+    });
+    assert!(some * 10 > all * 9, "{some} of {all}");
 }
 
 #[test]

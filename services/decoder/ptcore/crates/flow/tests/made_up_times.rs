@@ -106,7 +106,7 @@ fn each(overflows: usize, mut run: impl FnMut(&Made, &mut Random)) {
         // A CYC in front of a TNT would be later than a target that was held back.
         let deferred = habits.deferred && !clocks.cyc;
         let overflows = [0, overflows][random.below(2)];
-        let habits = Habits { deferred, overflows, clocks: Clocks { offset, ..clocks }, ..habits };
+        let habits = Habits { deferred, overflows, cut_psbs: true, clocks: Clocks { offset, ..clocks }, ..habits };
         let mut config = clocks.config();
         match random.below(8) {
             0 => config.nominal_ratio = 0,

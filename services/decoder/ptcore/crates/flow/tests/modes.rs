@@ -1,7 +1,7 @@
 //! Code that changes between 64-bit and 32-bit mode.
 
 use crate::flow::{full, psb_plus, stream};
-use crate::support::{Recorder, Sections, Told};
+use crate::support::{blocks_of_parts, Addresses, Recorder, Sections, Told};
 use pt_flow::{BlockKind, Config, Flow};
 use pt_packet::{Execution, Packet};
 
@@ -72,4 +72,54 @@ fn a_far_call_into_code_of_the_other_mode_is_told_from_a_far_jump() {
         block(WIDE + 2, BlockKind::Far, NARROW),
     ];
     assert_eq!(sink.told, expected);
+}
+
+/// Where 64 bits are one instruction of three bytes, and 32 bits two.
+const AT: u64 = 0x1002;
+
+/// The addresses of what runs from a `je` in front of there on, and of the blocks as a sink is told that divides them at PSBs.
+fn told_both_ways(packets: &[Packet]) -> (Vec<u64>, Vec<u64>) {
+    // 1000: je 1002; 1002: mov rax, rax (dec eax; mov eax, eax); 1005: je 1007; 1007: jmp rax
+    let memory = Sections([(0x1000, vec![0x74, 0, 0x48, 0x89, 0xc0, 0x74, 0, 0xff, 0xe0])].into());
+    let narrow = Packet::ModeExec { mode: Execution::Bits32, interrupt_flag: false };
+    let not_taken = Packet::Tnt { bits: 0, count: 1 };
+    let begin = [Packet::Psb, narrow, Packet::Fup(full(0x1000)), Packet::Psbend, not_taken];
+    let data = stream(&[&begin[..], packets, &[not_taken, Packet::Tip(full(0x1000))]].concat());
+    let config = Config { stop_at_last_packet: true, ..Config::default() };
+    let mut sink = Addresses::default();
+    Flow::new(&memory).decode(&data, &config, &[], &mut sink);
+    assert_eq!(sink.losses, []);
+    let divided = blocks_of_parts(&memory, &data, &config, 1, usize::MAX).0;
+    (sink.addresses, divided.into_iter().map(|(start, _)| start).collect())
+}
+
+#[test]
+fn a_mode_in_front_of_the_very_instruction_where_execution_is_holds_for_that_one() {
+    let wide = Packet::ModeExec { mode: Execution::Bits64, interrupt_flag: false };
+    let psb = [Packet::Psb, wide, Packet::Fup(full(AT)), Packet::Psbend];
+    for packets in [&[wide, Packet::Fup(full(AT))][..], &[&[wide][..], &psb].concat()] {
+        let (addresses, blocks) = told_both_ways(packets);
+        assert_eq!(addresses, [0x1000, AT, 0x1005, 0x1007]);
+        assert_eq!(blocks, [0x1000, AT, 0x1007]);
+    }
+}
+
+#[test]
+fn a_mode_whose_instruction_does_not_come_by_holds_from_the_block_before_the_next_packet_on() {
+    let wide = Packet::ModeExec { mode: Execution::Bits64, interrupt_flag: false };
+    let (addresses, blocks) = told_both_ways(&[wide, Packet::Fup(full(0x9999))]);
+    assert_eq!(addresses, [0x1000, AT, 0x1005, 0x1007]);
+    assert_eq!(blocks, [0x1000, AT, 0x1007]);
+}
+
+#[test]
+fn a_mode_in_front_of_what_is_no_instruction_in_the_one_before_makes_it_one() {
+    // jmp rax; there: push es, jmp eax
+    let memory = Sections([(WIDE, vec![0xff, 0xe0]), (NARROW, vec![0x06, 0xff, 0xe0])].into());
+    let mode = Packet::ModeExec { mode: Execution::Bits32, interrupt_flag: true };
+    let there = [Packet::Tip(full(NARROW)), mode, Packet::Fup(full(NARROW)), Packet::Tip(full(NARROW + 1))];
+    let mut sink = Addresses::default();
+    let config = Config { stop_at_last_packet: true, ..Config::default() };
+    Flow::new(&memory).decode(&stream(&[&psb_plus(Some(WIDE))[..], &there].concat()), &config, &[], &mut sink);
+    assert_eq!((sink.addresses, sink.losses), (vec![WIDE, NARROW, NARROW + 1], vec![]));
 }

@@ -3,7 +3,7 @@
 use crate::flow::{full, psb_plus, stream};
 use crate::mutations::{Random, CODE, PROGRAM};
 use crate::support::Sections;
-use pt_flow::{Block, Config, DisableKind, Errata, Flow, Loss, Notice, NoticeKind, Reason, Sink};
+use pt_flow::{Block, Clock, Config, DisableKind, Errata, Flow, Loss, Notice, NoticeKind, Part, Reason, Sink};
 use pt_packet::{writer, Execution, Ip, Packet};
 
 /// Where no code is known.
@@ -164,6 +164,26 @@ fn what_a_psb_says_that_does_not_fit_is_told_once() {
     let words = words(&stream(&[&psb[..], &[WRONG], &psb_plus(None)].concat()), &Config::default());
     let told = words.iter().filter(|word| matches!(word, Word::Says(NoticeKind::Maintenance(9), ..))).count();
     assert_eq!(told, 2, "{words:?}");
+}
+
+#[test]
+fn what_a_psb_says_is_told_once_where_the_stream_is_divided_there() {
+    let memory = Sections([(CODE, vec![0xff, 0xe0])].into());
+    let mut psb = psb_plus(Some(CODE));
+    psb.insert(1, Packet::Mnt(9));
+    // Where the flow was lost in front of it as well.
+    for front in [&[Packet::Tip(full(CODE))][..], &[WRONG]] {
+        let front = [&psb_plus(Some(CODE))[..], front].concat();
+        let data = stream(&[&front[..], &psb, &[Packet::Tip(full(CODE))], &stops()].concat());
+        let (mut flow, mut words, config) = (Flow::new(&memory), Words::default(), Config::default());
+        let first = Part { stops: &[stream(&front).len()], ..Part::default() };
+        let stopped = flow.decode_part(&data, &config, &[], &first, &mut words).stopped.expect("a part behind it");
+        let clock = Clock::Known(stopped.before);
+        let second = Part { from: stopped.psb, joins: stopped.fits, clock, ..Part::default() };
+        flow.decode_part(&data, &config, &[], &second, &mut words);
+        let told = words.0.iter().filter(|word| matches!(word, Word::Says(NoticeKind::Maintenance(9), ..))).count();
+        assert_eq!((told, words.0.last()), (1, Some(&Word::Stops)), "{:?}", words.0);
+    }
 }
 
 #[test]

@@ -52,7 +52,7 @@ impl<'c> Clock<'c> {
             Packet::Psb => {
                 // Nothing of what was before counts: so a part of a stream tells what the whole does.
                 self.world = World::default();
-                self.world.at_psb(data, offset, self.config.errata, true);
+                self.world.at_psb(data, offset, self.config.errata);
                 None
             }
             _ => None,

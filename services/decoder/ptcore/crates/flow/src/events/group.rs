@@ -68,6 +68,7 @@ impl Events<'_> {
                     return Ok(event);
                 }
                 Packet::Ovf => return self.overflow(),
+                Packet::Psbend if self.is_amid_overflow() => {}
                 Packet::Psbend => return Err(self.unexpected("PSBEND")),
                 // For the packet behind those that only tell of something.
                 Packet::ModeExec { mode, interrupt_flag } => self.system.mode = Some((mode, interrupt_flag)),

@@ -81,6 +81,12 @@ impl Events<'_> {
         self.behind_psb.is_overflow
     }
 
+    /// Whether the packet stands between an OVF and the one behind it that decides: the end of a PSB+ may, in which the OVF was
+    /// (SDM section "Packet Stream Boundary (PSB) Packet").
+    pub(super) fn is_amid_overflow(&self) -> bool {
+        (self.overflow.from..self.overflow.until).contains(&self.offset)
+    }
+
     /// As `behind_overflow`, which looks at a row of OVFs once.
     fn told_behind_overflow(&mut self) -> Result<Behind, Fault> {
         let at = self.reader.offset();
@@ -104,7 +110,7 @@ impl Events<'_> {
                 }
                 Packet::Tip(_) if errata.skd010 => return Ok(Behind::Enabled),
                 Packet::TipPgd(_) if errata.skd010 || errata.apl11 => return Ok(Behind::Needless(ahead.offset())),
-                Packet::ModeExec { .. } | Packet::ModeTsx { .. } | Packet::Ovf => {}
+                Packet::ModeExec { .. } | Packet::ModeTsx { .. } | Packet::Ovf | Packet::Psbend => {}
                 Packet::Psb => return Ok(Behind::Psb),
                 _ if passive(&packet) => {}
                 _ => return Ok(Behind::Disabled),

@@ -11,20 +11,18 @@ impl Time {
         let mut latest = Latest::new(*config);
         let mut reader = Reader::with_errata(data, config.errata);
         reader.seek(psb);
-        let mut anew = true;
         loop {
             match reader.read() {
                 Ok(Some(packet)) => {
                     self.take_before(&packet, whole, reader.offset(), &mut latest);
                     if packet == Packet::Psb {
-                        self.world.at_psb(whole, reader.offset(), config.errata, std::mem::take(&mut anew));
+                        self.world.at_psb(whole, reader.offset(), config.errata);
                     }
                 }
                 Ok(None) => return,
                 Err(error) => {
                     let Some(next) = find_psb(data, error.offset + 1) else { return };
                     reader.seek(next);
-                    anew = true;
                     self.miss_packets();
                 }
             }

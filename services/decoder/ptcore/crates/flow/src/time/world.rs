@@ -25,16 +25,14 @@ impl World {
         self.guests |= non_root;
     }
 
-    /// A PSB was read: its TSC comes before its PIP. Looked at where guests ran, or where nothing is known of before.
-    pub fn at_psb(&mut self, data: &[u8], behind_psb: usize, errata: Errata, anew: bool) {
-        if anew || self.guests {
-            let told = psb_plus(data, behind_psb, errata).find_map(|packet| match packet {
-                Packet::Pip { non_root, .. } => Some(non_root),
-                _ => None,
-            });
-            if let Some(non_root) = told {
-                self.enter(non_root);
-            }
+    /// A PSB was read: its TSC comes before its PIP, which may be the first to tell that a guest runs.
+    pub fn at_psb(&mut self, data: &[u8], behind_psb: usize, errata: Errata) {
+        let told = psb_plus(data, behind_psb, errata).find_map(|packet| match packet {
+            Packet::Pip { non_root, .. } => Some(non_root),
+            _ => None,
+        });
+        if let Some(non_root) = told {
+            self.enter(non_root);
         }
     }
 

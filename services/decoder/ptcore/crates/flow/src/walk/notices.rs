@@ -46,7 +46,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
                 if placed.psb.is_some() && matches!(placed.notice.kind, NoticeKind::Maintenance(_)) {
                     self.maintained = placed.psb;
                 }
-                self.notice(placed.notice);
+                self.notice_ahead(placed.notice)?;
                 Ok(Ahead::Moved)
             }
             Some(count) if count < block.instructions || block.exit == Exit::Linear => {
@@ -101,8 +101,18 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
                 return Ok(Ahead::Moved);
             }
         }
-        self.notice(notice);
+        self.notice_ahead(notice)?;
         Ok(Ahead::Moved)
+    }
+
+    /// Tells a notice in front of the block about to run, which in another mode is another one.
+    fn notice_ahead(&mut self, notice: Notice) -> Result<(), Fault> {
+        let view = self.view;
+        self.notice(notice);
+        if self.view == view {
+            return Ok(());
+        }
+        self.go(self.ip)
     }
 
     /// A note where the flow is lost, which is told behind the loss; of too many the first ones.

@@ -21,9 +21,19 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
     /// that one takes a fault, as after a jump to where nothing is (SDM table "FUP Cases and IP Payload": the FUP has its address).
     #[cold]
     pub(super) fn stop_before(&mut self, address: u64, reason: Reason) -> Result<(), Fault> {
-        let fault = self.fault(reason);
+        let (mut fault, mut view) = (self.fault(reason), self.view);
         let tells = |walk: &mut Self| walk.tells_uncertainty() || walk.tells_before(address);
         while self.events.count == 0 && (self.pending.is_none() || tells(self)) {
+            // In another mode it may be an instruction.
+            if self.view != view {
+                match self.code.find(self.memory, self.view, address) {
+                    Ok(number) => {
+                        self.at = number;
+                        return Ok(());
+                    }
+                    Err(reason) => (fault.reason, view) = (reason, self.view),
+                }
+            }
             self.pending = Some(self.events.next().map_err(|_| fault)?);
         }
         match self.pending {

@@ -265,7 +265,11 @@ impl Machine {
         self.targets.clear();
         let mut cycles = self.clock.any_cycles(&mut self.random) << self.random.below(6);
         while self.clock.pass(&mut cycles) {}
-        self.packet(Packet::Ovf);
+        if self.habits.cut_psbs && self.random.once_in(2) {
+            self.cut_psb();
+        } else {
+            self.packet(Packet::Ovf);
+        }
         self.transaction = None;
         self.compressible.clear();
         self.ip = self.anywhere(self.region);

@@ -29,6 +29,8 @@ pub struct Habits {
     pub stops: usize,
     pub events: usize,
     pub overflows: usize,
+    /// An overflow may be within a PSB+, of which it may leave the PSBEND (SDM table "Compound Packet Event Summary").
+    pub cut_psbs: bool,
     pub transactions: bool,
     pub paging: bool,
     pub guests: bool,

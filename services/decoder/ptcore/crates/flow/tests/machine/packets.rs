@@ -105,8 +105,25 @@ impl Machine {
         self.flush();
         self.clock.cyc(self.clock.cycles(), &mut self.stream);
         self.last_psb = self.stream.len();
-        self.last_ip = 0;
         self.compressible.clear();
+        let packets = self.psb_plus(enabled);
+        packets.into_iter().for_each(|packet| write(&mut self.stream, packet));
+        self.psbs.push((self.last_psb..self.stream.len(), self.ran.len()));
+    }
+
+    /// A PSB+ up to an overflow, which may leave its end.
+    pub(super) fn cut_psb(&mut self) {
+        let packets = self.psb_plus(true);
+        let left = 1 + self.random.below(packets.len() - 1);
+        packets.into_iter().take(left).for_each(|packet| write(&mut self.stream, packet));
+        self.packet(Packet::Ovf);
+        if self.random.once_in(2) {
+            self.packet(Packet::Psbend);
+        }
+    }
+
+    fn psb_plus(&mut self, enabled: bool) -> Vec<Packet> {
+        self.last_ip = 0;
         let habits = self.habits;
         let mut packets = vec![Packet::Psb];
         packets.extend(self.clock.tsc());
@@ -127,7 +144,6 @@ impl Machine {
             packets.push(Packet::Fup(self.compressed(self.ip)));
         }
         packets.push(Packet::Psbend);
-        packets.into_iter().for_each(|packet| write(&mut self.stream, packet));
-        self.psbs.push((self.last_psb..self.stream.len(), self.ran.len()));
+        packets
     }
 }
