@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import gzip
 import io
 import json
 import shutil
 import subprocess
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -22,10 +26,12 @@ from perfetto.protos.perfetto.trace import perfetto_trace_pb2
 from permille.api.decoder.v1 import profile_pb2
 from permille.decoder.domain.call_nesting import nested_events
 from permille.decoder.domain.call_tree import CallNode, call_tree
+from permille.decoder.domain.exports import folded, pprof
 from permille.decoder.domain.inlined_chain import Chain, chain_of
 from permille.decoder.domain.inlined_shares import divided
+from permille.decoder.domain.interruptible import interruptible
 from permille.decoder.domain.session_export import ExportFormat, ExportWish, SessionExports
-from permille.decoder.domain.session_rows import Call
+from permille.decoder.domain.session_rows import Call, SessionRows
 from permille.mesh.errors import Code, PermilleError
 from permille.mesh.table_schemas import SCHEMAS
 from permille.mesh.tables import Tables
@@ -293,6 +299,71 @@ async def test_go_reads_the_pprof_profile(decoded: Tables, tmp_path: Path) -> No
     flat = {" ".join(line.split()[5:]): line.split()[0] for line in shown.stdout.splitlines()[4:]}
     assert flat["main"] == "10"
     assert flat["strlen"] == "7"
+
+
+class EndlessTree:
+    """Of call stacks without time, which folded has no line for; until `released`."""
+
+    def __init__(self) -> None:
+        self.told = 0
+        self.begun, self.released = threading.Event(), threading.Event()
+
+    def stacks(self) -> Iterator[tuple[tuple[int, ...], CallNode]]:
+        self.begun.set()
+        while not self.released.wait(0.001):
+            self.told += 1
+            yield (0,), CallNode(0)
+
+
+@pytest.mark.parametrize("form", [ExportFormat.FOLDED, ExportFormat.PPROF])
+async def test_a_caller_who_goes_away_ends_the_export(
+    decoded: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: ExportFormat
+) -> None:
+    tree = EndlessTree()
+    for module in (folded, pprof):
+        monkeypatch.setattr(module, "call_tree", lambda _: tree)
+    asking = asyncio.create_task(exported(decoded, tmp_path, ExportWish(SESSION, form)))
+    assert await asyncio.to_thread(tree.begun.wait, 60)
+    asking.cancel()
+    ended, _ = await asyncio.wait({asking}, timeout=60)
+    told = tree.told
+    await asyncio.sleep(0.1)
+    goes_on = tree.told > told
+    tree.released.set()
+    assert ended and asking.cancelled() and not goes_on
+    assert list((tmp_path / "scratch").iterdir()) == []
+
+
+def test_rows_that_nobody_waits_for_are_read_no_further() -> None:
+    connection = duckdb.connect(":memory:")
+    connection.execute(
+        "CREATE VIEW calls AS SELECT 0 AS segment, range AS call, 0 AS depth, 0 AS function, 0 AS start_ns,"
+        " 1 AS end_ns, 2 AS total_instructions FROM range(200000)"
+    )
+    rows = SessionRows(connection, {})
+    calls, numbers = rows.calls(0), rows.until_interrupted(count())
+    assert (next(calls), next(numbers)) == (Call(0, 0, 0, 1, 2), 0)
+    rows.interrupt()
+    with pytest.raises(duckdb.InterruptException):
+        next(numbers)
+    # Arrow tells of a query that was interrupted by an error of its own.
+    with pytest.raises((duckdb.InterruptException, OSError)):
+        list(calls)
+
+
+async def test_work_is_interrupted_until_it_has_ended() -> None:
+    begun, interrupts = threading.Event(), threading.Semaphore(0)
+
+    def hard_of_hearing() -> int:
+        begun.set()
+        return sum(interrupts.acquire() for _ in range(3))
+
+    waiting = asyncio.create_task(interruptible(interrupts.release, hard_of_hearing))
+    assert await asyncio.to_thread(begun.wait, 60)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert await interruptible(interrupts.release, lambda: 7) == 7
 
 
 @pytest.mark.parametrize("table", ["", "functions", "losses"])

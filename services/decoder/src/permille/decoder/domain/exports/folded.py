@@ -19,7 +19,7 @@ def folded(rows: SessionRows) -> Iterator[bytes]:
     for thread in rows.threads():
         top = f"{_frame(str(rows.session['target']))};{_frame(thread.title)}"
         inlined = rows.inlined(thread.segment)
-        for stack, node in call_tree(rows.calls(thread.segment)).stacks():
+        for stack, node in rows.until_interrupted(call_tree(rows.calls(thread.segment)).stacks()):
             called = ";".join(names[number] for number in stack)
             for share in divided(node, inlined.get(node.function, ())):
                 if share.self_ns > 0:

@@ -31,7 +31,7 @@ def pprof(rows: SessionRows) -> Iterator[bytes]:
     for thread in rows.threads():
         name = texts.number(thread.title)
         inlined = rows.inlined(thread.segment)
-        for stack, node in call_tree(rows.calls(thread.segment)).stacks():
+        for stack, node in rows.until_interrupted(call_tree(rows.calls(thread.segment)).stacks()):
             callers = [number + 1 for number in reversed(stack[:-1])]
             for share in divided(node, inlined.get(node.function, ())):
                 value = [share.calls, share.self_instructions, share.self_ns]
