@@ -10,6 +10,7 @@ import json
 import shutil
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import count
@@ -299,6 +300,55 @@ async def test_go_reads_the_pprof_profile(decoded: Tables, tmp_path: Path) -> No
     flat = {" ".join(line.split()[5:]): line.split()[0] for line in shown.stdout.splitlines()[4:]}
     assert flat["main"] == "10"
     assert flat["strlen"] == "7"
+
+
+async def test_folded_stacks_without_time_are_told_and_no_empty_file(
+    decoded: Tables, new_row: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
+    at = {"session_id": SESSION, "start_ns": START_NS, "end_ns": START_NS}
+    rows = [new_row("calls", call=number, total_instructions=5, self_instructions=5, **at) for number in range(3)]
+    await decoded.replace_session("calls", SESSION, [pa.RecordBatch.from_pylist(rows, schema=SCHEMAS["calls"])])
+    with pytest.raises(PermilleError) as error:
+        await exported(decoded, tmp_path, ExportWish(SESSION, ExportFormat.FOLDED))
+    assert (error.value.code, error.value.reason) == (Code.FAILED_PRECONDITION, "NO_TIMES")
+    assert "3 calls" in error.value.message and "pprof" in error.value.help
+    assert await exported(decoded, tmp_path, ExportWish(SESSION, ExportFormat.PPROF))
+    await decoded.replace_session("calls", SESSION, [])
+    assert await exported(decoded, tmp_path, ExportWish(SESSION, ExportFormat.FOLDED)) == (b"", 0)
+
+
+def recursion(levels: int) -> SessionRows:
+    """One function that calls itself, a nanosecond later each time."""
+    connection = duckdb.connect(":memory:")
+    for table, columns in (
+        ("segments", "0 AS segment, 70 AS pid, 70 AS tid, 't' AS thread"),
+        ("functions", "0 AS function, 'f' AS name, '' AS module, '' AS file, 0 AS line, 0 AS address,"
+         " '' AS symbol_status, '' AS category"),
+        ("inlined", "0 AS segment, -1 AS function, '' AS chain, '' AS name, 0 AS depth, 0 AS instructions"),
+        ("calls", f"0 AS segment, range AS call, range AS depth, 0 AS function, range AS start_ns,"
+         f" {2 * levels} - range AS end_ns, {levels} - range AS total_instructions FROM range({levels})"),
+    ):  # fmt: skip
+        connection.execute(f"CREATE TABLE {table} AS SELECT {columns}")
+    return SessionRows(connection, {"target": "app", "session_id": "deep", "start_ns": 0, "end_ns": 2 * levels})
+
+
+def test_a_profile_of_deep_stacks_is_never_held_as_a_whole() -> None:
+    parts = [part.SerializeToString() for part in pprof.profile_parts(recursion(2000))]
+    whole = b"".join(parts)
+    assert max(map(len, parts)) < len(whole) // 4
+    profile = profile_pb2.Profile.FromString(whole)
+    assert [len(sample.location_id) for sample in profile.sample] == list(range(1, 2001))
+    assert {tuple(sample.value) for sample in profile.sample[:-1]} == {(1, 1, 2)}
+    assert profile.string_table[profile.function[0].name] == "f"
+
+
+def test_the_stacks_of_a_recursion_take_as_long_as_it_is_deep() -> None:
+    levels = 100_000
+    tree = call_tree(Call(depth, 0, 0, 0, 0) for depth in range(levels))
+    begun_s = time.process_time()
+    assert [len(stack) for stack, _ in tree.stacks()] == list(range(1, levels + 1))
+    # As long as copies of whole stacks it takes a hundred times as long.
+    assert time.process_time() - begun_s < 3
 
 
 class EndlessTree:
