@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
 
-from permille.cli.rendering.report import CategoryRow, FunctionRow, Order, Report, categories, notes, top
+from permille.cli.rendering.report import (
+    CategoryRow,
+    FunctionRow,
+    Order,
+    Report,
+    categories,
+    largest_losses,
+    notes,
+    top,
+)
 from permille.cli.rendering.session_table import lost_text
 from permille.cli.rendering.table_cell import cell
 from permille.cli.rendering.terminal_text import escaped
@@ -24,6 +33,7 @@ _TITLES = {
 
 # So many lines below a function.
 _MOST_INLINED = 5
+_MOST_LOSSES = 15
 
 
 def report_text(report: Report, orders: Sequence[Order], limit: int) -> Iterator[RenderableType]:
@@ -189,7 +199,7 @@ def _losses(report: Report) -> Iterator[RenderableType]:
     for name in ("PLACES", "TRACE", "TIME"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("WHAT MAKES IT LESS", overflow="fold", ratio=2)
-    for loss in report.losses:
+    for loss in largest_losses(report.losses, _MOST_LOSSES):
         table.add_row(
             cell(loss.reason),
             count(loss.places),
