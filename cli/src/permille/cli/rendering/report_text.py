@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
 
+from permille.cli.rendering.alike import without_most_alike
 from permille.cli.rendering.report import (
     CategoryRow,
     FunctionRow,
@@ -48,8 +49,10 @@ def report_text(report: Report, orders: Sequence[Order], limit: int) -> Iterator
         yield _category_table(by_category, report.self_instructions)
     yield ""
     yield from _losses(report)
-    for note in notes(report):
-        yield Text(f"note: {escaped(note.text)}" + (f"\n      {note.way_out}" if note.way_out else ""))
+    told = {note.text: note.way_out for note in notes(report)}
+    for text in without_most_alike(told, "--json lists all"):
+        way_out = told.get(text)
+        yield Text(f"note: {escaped(text)}" + (f"\n      {way_out}" if way_out else ""))
 
 
 def _head(report: Report) -> Table:
