@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from dataclasses import fields, replace
-from io import StringIO
+from io import BytesIO, StringIO
 
+import duckdb
+import pyarrow as pa
+from permille.api.decoder.v1 import decoder_pb2
 from permille.cli.rendering.report import (
     FunctionRow,
     InlinedRow,
@@ -13,6 +17,7 @@ from permille.cli.rendering.report import (
     Report,
     SegmentRow,
     categories,
+    largest_losses,
     notes,
     report_json,
     top,
@@ -20,7 +25,7 @@ from permille.cli.rendering.report import (
 from permille.cli.rendering.report_page import DATA, PROFILE, in_script, report_page
 from permille.cli.rendering.report_text import report_text
 from permille.cli.rendering.session_table import session_table
-from permille.cli.report_data import request_id_of
+from permille.cli.report_data import read_report, request_id_of
 from permille.cli.session_list import ListedSession
 from permille.mesh.operation_names import require_request_id
 from permille.mesh.table_schemas import SCHEMAS
@@ -98,7 +103,7 @@ def text(report: Report) -> str:
 def test_the_rows_are_columns_of_the_tables() -> None:
     for row, table in ((FunctionRow, "functions"), (SegmentRow, "segments")):
         assert {field.name for field in fields(row)} <= set(SCHEMAS[table].names)
-    derived = {"places", "length_ns"}
+    derived = {"places", "length_ns", "kinds"}
     assert {field.name for field in fields(LossRow)} - derived <= set(SCHEMAS["losses"].names)
 
 
@@ -165,6 +170,66 @@ def test_inlined_functions_stand_below_the_function_that_they_are_in() -> None:
     }
     assert "inlined" not in report_json(REPORT, Order.SELF, 0)
     assert any("inlined = true" in note.way_out for note in notes(replace(REPORT, inlined=[])))
+
+
+class LostTables:
+    """A decoder whose tables hold nothing but these losses."""
+
+    def __init__(self, losses: str) -> None:
+        self._connection = duckdb.connect(":memory:")
+        for name in SCHEMAS.keys() - {"losses"}:
+            self._connection.register(name, SCHEMAS[name].empty_table())
+        self._connection.execute(f"CREATE TABLE losses AS {losses}")
+
+    async def decoder(self) -> LostTables:
+        return self
+
+    async def Query(self, request: decoder_pb2.QueryRequest) -> AsyncIterator[decoder_pb2.QueryResponse]:  # noqa: N802
+        table = self._connection.sql(request.sql).to_arrow_table()
+        sink = BytesIO()
+        with pa.ipc.new_stream(sink, table.schema) as writer:
+            writer.write_table(table)
+        yield decoder_pb2.QueryResponse(arrow_ipc=sink.getvalue())
+
+
+async def losses_of(reason: str, number: int) -> list[LossRow]:
+    """`reason`: in SQL, of the number `n`."""
+    rows = (
+        f"SELECT '{SESSION.session_id}' AS session_id, 0 AS segment, {reason} AS reason, 'knob' AS knob,"
+        f" 2 AS size_bytes, 5 AS start_ns, 8 AS end_ns FROM range({number}) t(n)"
+    )
+    return (await read_report(LostTables(rows), SESSION)).losses  # type: ignore[arg-type]
+
+
+async def test_losses_are_of_one_kind_wherever_they_are() -> None:
+    unmapped = "printf('no-code: nothing is known at 0x%x: nothing was mapped there', 4096 + n)"
+    assert await losses_of(unmapped, 60_000) == [
+        LossRow(
+            "no-code: nothing is known at several addresses: nothing was mapped there", "knob", 60_000, 120_000, 180_000
+        )
+    ]
+    (alone,) = await losses_of(unmapped, 1)
+    assert alone.reason == "no-code: nothing is known at 0x1000: nothing was mapped there"
+    (unknown,) = await losses_of("printf('unknown-packet: no packet begins with 02 %02x 00 ff', n)", 200)
+    assert (unknown.reason, unknown.places) == ("unknown-packet: no packet begins with what is there", 200)
+
+
+async def test_of_many_kinds_the_largest_losses_are_shown_and_the_others_summed() -> None:
+    losses = await losses_of("'no-code: nothing is known at 0x1000: /lib/' || (n * n) % 5000 || ': no file'", 30_000)
+    report = replace(REPORT, losses=losses)
+    listed = report_json(report, Order.SELF, 1)["losses"]
+    assert len(listed) == 101 and sum(row["size_bytes"] for row in listed) == 60_000
+    assert listed[-1]["kinds"] > 500 and listed[-1]["reason"] == f"and {listed[-1]['kinds']:,} more reasons"
+    shown = text(report).partition("Losses: what")[2]
+    assert shown.count("no file") == 15
+    assert f"and {listed[-1]['kinds'] + 85:,} more reasons" in shown and "permille query" in shown
+    assert report_page(f"{DATA}{PROFILE}", report, b"").count("no file") == 100
+
+
+def test_one_more_loss_is_shown_as_it_is() -> None:
+    rows = [replace(LOSS, reason=f"reason {number}") for number in range(16)]
+    assert largest_losses(rows, 15) == rows
+    assert [row.reason for row in largest_losses(rows, 14)[14:]] == ["and 2 more reasons"]
 
 
 def test_frames_without_symbols_come_with_the_reason_and_the_way_out() -> None:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import gzip
 import io
 import json
 import shutil
 import subprocess
-from collections.abc import Callable
+import threading
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -22,10 +27,12 @@ from perfetto.protos.perfetto.trace import perfetto_trace_pb2
 from permille.api.decoder.v1 import profile_pb2
 from permille.decoder.domain.call_nesting import nested_events
 from permille.decoder.domain.call_tree import CallNode, call_tree
+from permille.decoder.domain.exports import folded, pprof
 from permille.decoder.domain.inlined_chain import Chain, chain_of
 from permille.decoder.domain.inlined_shares import divided
+from permille.decoder.domain.interruptible import interruptible
 from permille.decoder.domain.session_export import ExportFormat, ExportWish, SessionExports
-from permille.decoder.domain.session_rows import Call
+from permille.decoder.domain.session_rows import Call, SessionRows
 from permille.mesh.errors import Code, PermilleError
 from permille.mesh.table_schemas import SCHEMAS
 from permille.mesh.tables import Tables
@@ -293,6 +300,120 @@ async def test_go_reads_the_pprof_profile(decoded: Tables, tmp_path: Path) -> No
     flat = {" ".join(line.split()[5:]): line.split()[0] for line in shown.stdout.splitlines()[4:]}
     assert flat["main"] == "10"
     assert flat["strlen"] == "7"
+
+
+async def test_folded_stacks_without_time_are_told_and_no_empty_file(
+    decoded: Tables, new_row: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
+    at = {"session_id": SESSION, "start_ns": START_NS, "end_ns": START_NS}
+    rows = [new_row("calls", call=number, total_instructions=5, self_instructions=5, **at) for number in range(3)]
+    await decoded.replace_session("calls", SESSION, [pa.RecordBatch.from_pylist(rows, schema=SCHEMAS["calls"])])
+    with pytest.raises(PermilleError) as error:
+        await exported(decoded, tmp_path, ExportWish(SESSION, ExportFormat.FOLDED))
+    assert (error.value.code, error.value.reason) == (Code.FAILED_PRECONDITION, "NO_TIMES")
+    assert "3 calls" in error.value.message and "pprof" in error.value.help
+    assert await exported(decoded, tmp_path, ExportWish(SESSION, ExportFormat.PPROF))
+    await decoded.replace_session("calls", SESSION, [])
+    assert await exported(decoded, tmp_path, ExportWish(SESSION, ExportFormat.FOLDED)) == (b"", 0)
+
+
+def recursion(levels: int) -> SessionRows:
+    """One function that calls itself, a nanosecond later each time."""
+    connection = duckdb.connect(":memory:")
+    for table, columns in (
+        ("segments", "0 AS segment, 70 AS pid, 70 AS tid, 't' AS thread"),
+        ("functions", "0 AS function, 'f' AS name, '' AS module, '' AS file, 0 AS line, 0 AS address,"
+         " '' AS symbol_status, '' AS category"),
+        ("inlined", "0 AS segment, -1 AS function, '' AS chain, '' AS name, 0 AS depth, 0 AS instructions"),
+        ("calls", f"0 AS segment, range AS call, range AS depth, 0 AS function, range AS start_ns,"
+         f" {2 * levels} - range AS end_ns, {levels} - range AS total_instructions FROM range({levels})"),
+    ):  # fmt: skip
+        connection.execute(f"CREATE TABLE {table} AS SELECT {columns}")
+    return SessionRows(connection, {"target": "app", "session_id": "deep", "start_ns": 0, "end_ns": 2 * levels})
+
+
+def test_a_profile_of_deep_stacks_is_never_held_as_a_whole() -> None:
+    parts = [part.SerializeToString() for part in pprof.profile_parts(recursion(2000))]
+    whole = b"".join(parts)
+    assert max(map(len, parts)) < len(whole) // 4
+    profile = profile_pb2.Profile.FromString(whole)
+    assert [len(sample.location_id) for sample in profile.sample] == list(range(1, 2001))
+    assert {tuple(sample.value) for sample in profile.sample[:-1]} == {(1, 1, 2)}
+    assert profile.string_table[profile.function[0].name] == "f"
+
+
+def test_the_stacks_of_a_recursion_take_as_long_as_it_is_deep() -> None:
+    levels = 100_000
+    tree = call_tree(Call(depth, 0, 0, 0, 0) for depth in range(levels))
+    begun_s = time.process_time()
+    assert [len(stack) for stack, _ in tree.stacks()] == list(range(1, levels + 1))
+    # As long as copies of whole stacks it takes a hundred times as long.
+    assert time.process_time() - begun_s < 3
+
+
+class EndlessTree:
+    """Of call stacks without time, which folded has no line for; until `released`."""
+
+    def __init__(self) -> None:
+        self.told = 0
+        self.begun, self.released = threading.Event(), threading.Event()
+
+    def stacks(self) -> Iterator[tuple[tuple[int, ...], CallNode]]:
+        self.begun.set()
+        while not self.released.wait(0.001):
+            self.told += 1
+            yield (0,), CallNode(0)
+
+
+@pytest.mark.parametrize("form", [ExportFormat.FOLDED, ExportFormat.PPROF])
+async def test_a_caller_who_goes_away_ends_the_export(
+    decoded: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: ExportFormat
+) -> None:
+    tree = EndlessTree()
+    for module in (folded, pprof):
+        monkeypatch.setattr(module, "call_tree", lambda _: tree)
+    asking = asyncio.create_task(exported(decoded, tmp_path, ExportWish(SESSION, form)))
+    assert await asyncio.to_thread(tree.begun.wait, 60)
+    asking.cancel()
+    ended, _ = await asyncio.wait({asking}, timeout=60)
+    told = tree.told
+    await asyncio.sleep(0.1)
+    goes_on = tree.told > told
+    tree.released.set()
+    assert ended and asking.cancelled() and not goes_on
+    assert list((tmp_path / "scratch").iterdir()) == []
+
+
+def test_rows_that_nobody_waits_for_are_read_no_further() -> None:
+    connection = duckdb.connect(":memory:")
+    connection.execute(
+        "CREATE VIEW calls AS SELECT 0 AS segment, range AS call, 0 AS depth, 0 AS function, 0 AS start_ns,"
+        " 1 AS end_ns, 2 AS total_instructions FROM range(200000)"
+    )
+    rows = SessionRows(connection, {})
+    calls, numbers = rows.calls(0), rows.until_interrupted(count())
+    assert (next(calls), next(numbers)) == (Call(0, 0, 0, 1, 2), 0)
+    rows.interrupt()
+    with pytest.raises(duckdb.InterruptException):
+        next(numbers)
+    # Arrow tells of a query that was interrupted by an error of its own.
+    with pytest.raises((duckdb.InterruptException, OSError)):
+        list(calls)
+
+
+async def test_work_is_interrupted_until_it_has_ended() -> None:
+    begun, interrupts = threading.Event(), threading.Semaphore(0)
+
+    def hard_of_hearing() -> int:
+        begun.set()
+        return sum(interrupts.acquire() for _ in range(3))
+
+    waiting = asyncio.create_task(interruptible(interrupts.release, hard_of_hearing))
+    assert await asyncio.to_thread(begun.wait, 60)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert await interruptible(interrupts.release, lambda: 7) == 7
 
 
 @pytest.mark.parametrize("table", ["", "functions", "losses"])

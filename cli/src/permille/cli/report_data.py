@@ -12,13 +12,14 @@ from permille.cli.client import MeshClient, answer
 from permille.cli.operation_progress import OperationProgress
 from permille.cli.patience import Patience
 from permille.cli.progress_display import ProgressDisplay
-from permille.cli.rendering.report import FunctionRow, InlinedRow, LossRow, Report, SegmentRow
+from permille.cli.rendering.report import FunctionRow, InlinedRow, LossRow, Report, SegmentRow, largest_losses
 from permille.cli.session_list import ListedSession
 from permille.cli.tables import Answer, query, text_literal
 from permille.mesh.errors import DataLoss, FailedPrecondition
 from permille.mesh.operation_names import operation_id
 
 _MOST_ROWS = 10_000_000
+_MOST_LOSSES = 100
 _FUNCTIONS = """
 SELECT function, name, module, build_id, address, symbol_status, file, line, calls, self_instructions,
        total_instructions, self_ns, total_ns, coalesce(category, '') AS category
@@ -35,17 +36,27 @@ SELECT segment, pid, tid, thread, core, size_bytes, stored_bytes, lost_bytes, bu
        errors, first_ns, last_ns, decode_ms
 FROM segments WHERE session_id = $session ORDER BY segment
 """
-_LOSSES = """
-SELECT reason, knob, count(*) AS places, CAST(sum(size_bytes) AS BIGINT) AS size_bytes,
-       CAST(sum(greatest(end_ns - start_ns, 0)) AS BIGINT) AS length_ns
-FROM losses WHERE session_id = $session AND segment >= 0
-GROUP BY reason, knob ORDER BY size_bytes DESC, places DESC, reason
+# Of each address, and of all bytes that are no packet, the reason is another text.
+_LOSSES = r"""
+WITH kinds AS (
+    SELECT *, regexp_replace(
+        regexp_replace(reason, ' at 0x[0-9a-f]+', ' at several addresses'),
+        'begins with [0-9a-f]{2}( [0-9a-f]{2}){3}$', 'begins with what is there'
+    ) AS kind
+    FROM losses WHERE session_id = $session AND segment >= 0
+)
+SELECT CASE WHEN min(reason) = max(reason) THEN min(reason) ELSE kind END AS reason, knob, count(*) AS places,
+       CAST(sum(size_bytes) AS BIGINT) AS size_bytes, CAST(sum(greatest(end_ns - start_ns, 0)) AS BIGINT) AS length_ns
+FROM kinds GROUP BY kind, knob ORDER BY size_bytes DESC, places DESC, reason
 """
 _REMARKS = "SELECT reason FROM losses WHERE session_id = $session AND segment < 0 ORDER BY reason"
 
 
 async def read_report(client: MeshClient, session: ListedSession, *, inlined: bool = False) -> Report:
-    """All functions, streams and losses of a decoded session; what is inlined into the functions when wanted."""
+    """All functions and streams of a decoded session, its largest losses with the others as one.
+
+    And what is inlined into the functions when wanted.
+    """
     functions, segments, losses, remarks = await asyncio.gather(
         *(_rows(client, sql, session) for sql in (_FUNCTIONS, _SEGMENTS, _LOSSES, _REMARKS))
     )
@@ -53,7 +64,7 @@ async def read_report(client: MeshClient, session: ListedSession, *, inlined: bo
         session=session,
         functions=[FunctionRow(**row) for row in functions],
         segments=[SegmentRow(**row) for row in segments],
-        losses=[LossRow(**row) for row in losses],
+        losses=largest_losses([LossRow(**row) for row in losses], _MOST_LOSSES),
         remarks=[row["reason"] for row in remarks],
         inlined=[InlinedRow(**row) for row in await _rows(client, _INLINED, session)] if inlined else None,
     )

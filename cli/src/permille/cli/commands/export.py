@@ -33,6 +33,11 @@ class Format(StrEnum):
     JSON = "json"
 
 
+# Each stack of a profile names all of its levels: whole, a recursion takes the square of its depth.
+_PROFILES = (Format.FOLDED, Format.PPROF)
+_MOST_LEVELS = 1000
+# As the API counts levels.
+_DEEPEST = (1 << 31) - 1
 _BINARY = (Format.PERFETTO, Format.PPROF, Format.PARQUET)
 
 
@@ -70,6 +75,16 @@ def export(
             help="For time lines and profiles: keep the N longest calls; 0: all.",
         ),
     ] = 0,
+    max_depth: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=_DEEPEST,
+            metavar="N",
+            help="For time lines and profiles: keep the calls of the outermost N levels; 0: all."
+            f" Default: {_MOST_LEVELS} for folded and pprof, else all.",
+        ),
+    ] = None,
 ) -> None:
     """Write a session for another tool.
 
@@ -83,7 +98,9 @@ def export(
       permille export --format csv --table functions -o -
     """
 
-    async def work(client: MeshClient) -> tuple[str, Path | None, int, int]:
+    levels = max_depth if max_depth is not None else _MOST_LEVELS if form in _PROFILES else 0
+
+    async def work(client: MeshClient) -> tuple[str, Path | None, int, _Pieces]:
         wanted = chosen(await list_sessions(client), session)
         decoder = await client.decoder()
         request = decoder_pb2.ExportRequest(
@@ -91,21 +108,28 @@ def export(
             format=decoder_pb2.Format.Value(f"FORMAT_{form.name}"),
             table=table,
             max_calls=max_calls,
+            max_depth=levels,
         )
         stream = _Pieces(parts(decoder.Export(request)))
         first = await stream.first()
         file = output or Path(stream.file_name)
         if str(file) == "-":
-            return wanted.name, None, await _to_stdout(stream.all(first), form), stream.omitted_calls
-        return wanted.name, file, await write_file_from(file, stream.all(first)), stream.omitted_calls
+            return wanted.name, None, await _to_stdout(stream.all(first), form), stream
+        return wanted.name, file, await write_file_from(file, stream.all(first)), stream
 
-    name, file, size_bytes, omitted = in_mesh(invocation.config, work)
+    name, file, size_bytes, told = in_mesh(invocation.config, work)
     if file is not None and invocation.as_json:
-        invocation.print_json({"session": name, "file": str(file), "size_bytes": size_bytes, "omitted_calls": omitted})
+        left_out = {"omitted_calls": told.omitted_calls, "deeper_calls": told.deeper_calls}
+        invocation.print_json({"session": name, "file": str(file), "size_bytes": size_bytes, **left_out})
     elif file is not None:
         invocation.console.print(f"wrote {file} ({size(size_bytes)})", markup=False, soft_wrap=True)
-    if omitted and not invocation.as_json:
-        invocation.notes.print(f"{omitted:,} short calls are left out: --max-calls 0 keeps all")
+    if invocation.as_json:
+        return
+    if told.omitted_calls:
+        invocation.notes.print(f"{told.omitted_calls:,} short calls are left out: --max-calls 0 keeps all")
+    if told.deeper_calls:
+        below = f"{told.deeper_calls:,} calls below {levels:,} levels are left out"
+        invocation.notes.print(f"{below}, what they did is their callers' own: --max-depth 0 keeps all")
 
 
 class _Pieces:
@@ -113,22 +137,26 @@ class _Pieces:
 
     def __init__(self, answers: AsyncIterator[decoder_pb2.ExportResponse]) -> None:
         self.file_name = ""
-        self.omitted_calls = 0
+        self.omitted_calls = self.deeper_calls = 0
         self._answers = answers
 
     async def first(self) -> bytes:
         """The first piece: an error comes instead of it, before any file is begun."""
         async for part in self._answers:
             self.file_name = part.file_name
-            self.omitted_calls = part.omitted_calls
+            self._count(part)
             return part.data
         return b""
 
     async def all(self, first: bytes) -> AsyncIterator[bytes]:
         yield first
         async for part in self._answers:
-            self.omitted_calls = part.omitted_calls or self.omitted_calls
+            self._count(part)
             yield part.data
+
+    def _count(self, part: decoder_pb2.ExportResponse) -> None:
+        self.omitted_calls = part.omitted_calls or self.omitted_calls
+        self.deeper_calls = part.deeper_calls or self.deeper_calls
 
 
 async def _to_stdout(pieces: AsyncIterator[bytes], form: Format) -> int:

@@ -16,6 +16,7 @@ from permille.cli.client import MeshClient, in_mesh
 from permille.cli.invocation import Invocation, command
 from permille.cli.patience import Patience
 from permille.cli.progress_display import ProgressDisplay
+from permille.cli.rendering.alike import without_most_alike
 from permille.cli.rendering.terminal_text import escaped
 from permille.cli.rendering.units import count, size
 from permille.cli.report_data import decode
@@ -139,7 +140,7 @@ def _tell(
             }
         )
         return
-    for note in notes:
+    for note in without_most_alike(notes, "--json lists all"):
         invocation.notes.print(f"note: {escaped(note)}", markup=False)
     known = ", which was there already" if session.existed else f", {size(result.raw_bytes)} of packets"
     lost = f", {size(result.lost_bytes)} lost" if result.lost_bytes else ""

@@ -11,6 +11,7 @@ import typer
 from permille.cli.capture_file import Given, chosen_streams, open_capture, read_categories
 from permille.cli.capture_options import reading
 from permille.cli.invocation import Invocation, command
+from permille.cli.rendering.alike import without_most_alike
 from permille.cli.rendering.stat_text import peak_memory_bytes, stat_lines, total
 from permille.cli.rendering.terminal_text import escaped
 from permille.cli.rendering.undebugged_text import undebugged_text
@@ -295,7 +296,7 @@ def _no_calls(file: Path) -> str:
 
 def _tell_warnings(invocation: Invocation, capture: Capture, told: int = 0) -> None:
     """`told`: how many were told before."""
-    for warning in capture.warnings[told:]:
+    for warning in without_most_alike(capture.warnings[told:], "permille pt stat --json lists all"):
         invocation.notes.print(f"warning: {escaped(warning)}", markup=False)
 
 
@@ -306,7 +307,7 @@ def _tell_undebugged(invocation: Invocation, capture: Capture) -> None:
 
 def _tell_absent(invocation: Invocation, capture: Capture) -> None:
     absent = sorted(capture.absent())
-    for line in absent:
+    for line in without_most_alike(absent, "--symbols FOLDER says where they are"):
         invocation.notes.print(f"warning: {escaped(line)}", markup=False)
     if absent:
         invocation.notes.print(

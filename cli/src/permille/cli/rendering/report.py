@@ -106,13 +106,31 @@ class SegmentRow:
 
 @dataclass(frozen=True)
 class LossRow:
-    """All losses of one reason; `knob`: what makes them fewer."""
+    """All losses of one kind, or of several `kinds`; `knob`: what makes them fewer."""
 
     reason: str
     knob: str
     places: int
     size_bytes: int
     length_ns: int
+    kinds: int = 1
+
+
+def largest_losses(losses: list[LossRow], most: int) -> list[LossRow]:
+    """The first `most` and, in one row, all others: together they are the whole."""
+    others = losses[most:]
+    if len(others) < 2:
+        return losses
+    kinds = sum(row.kinds for row in others)
+    rest = LossRow(
+        reason=f"and {kinds:,} more reasons",
+        knob="permille query lists them, from the table losses",
+        places=sum(row.places for row in others),
+        size_bytes=sum(row.size_bytes for row in others),
+        length_ns=sum(row.length_ns for row in others),
+        kinds=kinds,
+    )
+    return [*losses[:most], rest]
 
 
 @dataclass(frozen=True)

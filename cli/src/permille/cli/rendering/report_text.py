@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
 
-from permille.cli.rendering.report import CategoryRow, FunctionRow, Order, Report, categories, notes, top
+from permille.cli.rendering.alike import without_most_alike
+from permille.cli.rendering.report import (
+    CategoryRow,
+    FunctionRow,
+    Order,
+    Report,
+    categories,
+    largest_losses,
+    notes,
+    top,
+)
 from permille.cli.rendering.session_table import lost_text
 from permille.cli.rendering.table_cell import cell
 from permille.cli.rendering.terminal_text import escaped
@@ -24,6 +34,7 @@ _TITLES = {
 
 # So many lines below a function.
 _MOST_INLINED = 5
+_MOST_LOSSES = 15
 
 
 def report_text(report: Report, orders: Sequence[Order], limit: int) -> Iterator[RenderableType]:
@@ -38,8 +49,10 @@ def report_text(report: Report, orders: Sequence[Order], limit: int) -> Iterator
         yield _category_table(by_category, report.self_instructions)
     yield ""
     yield from _losses(report)
-    for note in notes(report):
-        yield Text(f"note: {escaped(note.text)}" + (f"\n      {note.way_out}" if note.way_out else ""))
+    told = {note.text: note.way_out for note in notes(report)}
+    for text in without_most_alike(told, "--json lists all"):
+        way_out = told.get(text)
+        yield Text(f"note: {escaped(text)}" + (f"\n      {way_out}" if way_out else ""))
 
 
 def _head(report: Report) -> Table:
@@ -189,7 +202,7 @@ def _losses(report: Report) -> Iterator[RenderableType]:
     for name in ("PLACES", "TRACE", "TIME"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("WHAT MAKES IT LESS", overflow="fold", ratio=2)
-    for loss in report.losses:
+    for loss in largest_losses(report.losses, _MOST_LOSSES):
         table.add_row(
             cell(loss.reason),
             count(loss.places),

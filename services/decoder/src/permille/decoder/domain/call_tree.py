@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from permille.decoder.domain.session_rows import Call
@@ -18,15 +18,17 @@ class CallNode:
     self_ns: int = 0
     children: dict[int, CallNode] = field(default_factory=dict)
 
-    def stacks(self, above: tuple[int, ...] = ()) -> Iterator[tuple[tuple[int, ...], CallNode]]:
-        """Every node below this one with its stack, outermost function first."""
+    def stacks(self) -> Iterator[tuple[Sequence[int], CallNode]]:
+        """Every node below this one with its stack, outermost function first; the next one overwrites it."""
+        # One list: whole stacks of a recursion take the square of its depth.
+        stack: list[int] = []
         # Not recursive: stacks may be deeper than Python's.
-        pending = [(above, child) for child in reversed(self.children.values())]
+        pending = [(0, child) for child in reversed(self.children.values())]
         while pending:
-            stack, node = pending.pop()
-            whole = (*stack, node.function)
-            yield whole, node
-            pending += [(whole, child) for child in reversed(node.children.values())]
+            depth, node = pending.pop()
+            stack[depth:] = (node.function,)
+            yield stack, node
+            pending += [(depth + 1, child) for child in reversed(node.children.values())]
 
 
 def call_tree(calls: Iterable[Call]) -> CallNode:

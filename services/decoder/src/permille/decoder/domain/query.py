@@ -12,6 +12,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.dataset as ds
 from permille.decoder.domain.drained_sink import DrainedSink
+from permille.decoder.domain.interruptible import interruptible
 from permille.decoder.domain.unread_table import unread_table
 from permille.mesh.errors import DeadlineExceeded, InvalidArgument, PermilleError, ResourceExhausted
 from permille.mesh.table_schemas import SCHEMAS
@@ -174,16 +175,8 @@ def _pieces(data: bytes) -> Iterator[QueryPart]:
 
 
 async def _next(parts: Iterator[QueryPart], connection: duckdb.DuckDBPyConnection) -> QueryPart | None:
-    """The next part. A caller who goes away interrupts the query; its thread has ended when this has."""
-    step = asyncio.ensure_future(asyncio.to_thread(next, parts, None))
-    try:
-        return await asyncio.shield(step)
-    finally:
-        if not step.done():
-            connection.interrupt()
-            await asyncio.wait({step})
-            # Nobody is left to be told.
-            step.exception()
+    """The next part. A caller who goes away interrupts the query."""
+    return await interruptible(connection.interrupt, lambda: next(parts, None))
 
 
 def _told(error: duckdb.Error, alarm: _Alarm, limits: QueryLimits) -> PermilleError:

@@ -7,12 +7,15 @@ from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 
 import duckdb
+from permille.decoder.domain.interruptible import interruptible
 from permille.decoder.domain.manifest import other_name
 from permille.decoder.domain.scratch_room import room_in, scratch_full
 from permille.decoder.domain.session_rows import SessionRows, open_rows
+from permille.decoder.domain.uninterrupted import uninterrupted
 from permille.decoder.domain.unread_table import unread_table
 from permille.mesh.errors import InvalidArgument, NotFound
 from permille.mesh.table_schemas import SCHEMAS
@@ -67,7 +70,7 @@ class ExportWish:
 
 
 class SessionExports:
-    """Reads the tables, sorts in `scratch`."""
+    """Reads the tables, sorts in `scratch`. What a caller who went away wanted ends."""
 
     def __init__(self, tables: Tables, scratch: Path) -> None:
         self._tables = tables
@@ -84,15 +87,14 @@ class SessionExports:
             try:
                 with room_in(self._scratch):
                     opening = open_rows(datasets, wish.session_id, self._scratch)
-                    rows = await asyncio.to_thread(stack.enter_context, opening)
+                    rows = await uninterrupted(asyncio.to_thread(stack.enter_context, opening))
                     if rows is None:
                         raise _not_decoded(wish.session_id)
                     if wish.session not in ("", named := rows.session["session"]):
                         raise other_name(wish.session, named)
-                    omitted = await asyncio.to_thread(rows.keep_longest, wish.max_calls) if wish.max_calls else 0
-                    deeper = await asyncio.to_thread(rows.keep_shallow, wish.max_depth) if wish.max_depth else 0
+                    omitted, deeper = await interruptible(rows.interrupt, partial(_kept, wish, rows))
                     pieces = _gathered(_pieces(wish, rows))
-                    while (piece := await asyncio.to_thread(next, pieces, None)) is not None:
+                    while (piece := await interruptible(rows.interrupt, partial(next, pieces, None))) is not None:
                         yield ExportPiece(piece)
             except duckdb.OutOfMemoryException as error:
                 # What finds no place in memory it puts there.
@@ -100,6 +102,12 @@ class SessionExports:
             except (duckdb.Error, OSError) as error:
                 raise unread_table(error) from error
             yield ExportPiece(b"", omitted, deeper)
+
+
+def _kept(wish: ExportWish, rows: SessionRows) -> tuple[int, int]:
+    """How many calls are left out because of `max_calls`, and how many because of `max_depth`."""
+    omitted = rows.keep_longest(wish.max_calls) if wish.max_calls else 0
+    return omitted, rows.keep_shallow(wish.max_depth) if wish.max_depth else 0
 
 
 def _pieces(wish: ExportWish, rows: SessionRows) -> Iterator[bytes]:

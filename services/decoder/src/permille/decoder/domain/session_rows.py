@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import duckdb
 import pyarrow as pa
@@ -19,6 +20,7 @@ from permille.mesh.table_schemas import SCHEMAS
 _BATCH_ROWS = 1 << 16
 _MEMORY_MIB = 512
 _ANY_DEPTH = (1 << 31) - 1
+_Item = TypeVar("_Item")
 
 
 class Call(NamedTuple):
@@ -60,13 +62,26 @@ class Thread:
 
 
 class SessionRows:
-    """`session` is its row in the table sessions. Blocking."""
+    """`session` is its row in the table sessions. Blocking, until `interrupt`: then it raises `InterruptException`."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, session: Mapping[str, Any]) -> None:
         self._connection = connection
         self.session = session
         self._kept = ""
         self._below = _ANY_DEPTH
+        self._interrupted = threading.Event()
+
+    def interrupt(self) -> None:
+        """Ends what another thread reads."""
+        self._interrupted.set()
+        self._connection.interrupt()
+
+    def until_interrupted(self, work: Iterable[_Item]) -> Iterator[_Item]:
+        """The same items, of work that itself takes long."""
+        for item in work:
+            if self._interrupted.is_set():
+                raise duckdb.InterruptException("nobody waits for these rows")
+            yield item
 
     def threads(self) -> list[Thread]:
         """In the order of their segments; without those of which the calls are in another one of the thread."""
@@ -114,7 +129,7 @@ class SessionRows:
             " WHERE segment = ? AND depth < ? ORDER BY call",
             params=[segment, self._below],
         )
-        for batch in rows.to_arrow_reader(_BATCH_ROWS):
+        for batch in self.until_interrupted(rows.to_arrow_reader(_BATCH_ROWS)):
             yield from map(Call._make, zip(*(column.to_pylist() for column in batch.columns), strict=True))
 
     def inlined(self, segment: int) -> dict[int, list[tuple[Chain, int]]]:

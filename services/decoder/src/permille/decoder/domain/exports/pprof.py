@@ -12,6 +12,8 @@ from permille.decoder.domain.inlined_shares import divided
 from permille.decoder.domain.session_rows import SessionRows
 
 _UNSIGNED = (1 << 64) - 1
+# Of stacks in one part.
+_LEVELS_AT_ONCE = 1 << 18
 
 
 def pprof(rows: SessionRows) -> Iterator[bytes]:
@@ -19,32 +21,48 @@ def pprof(rows: SessionRows) -> Iterator[bytes]:
 
     Where inlined functions are known, it is divided among the locations that they make.
     """
+    # 16: with gzip's header, which has no time in it here, so that equal profiles are equal files.
+    compressor = zlib.compressobj(6, zlib.DEFLATED, zlib.MAX_WBITS | 16)
+    for part in profile_parts(rows):
+        yield compressor.compress(part.SerializeToString())
+    yield compressor.flush()
+
+
+def profile_parts(rows: SessionRows) -> Iterator[profile_pb2.Profile]:
+    """Messages that are the profile when they stand one behind the other: whole, it may be larger than memory."""
     texts = _Texts()
+    head = _head(rows, texts)
+    yield head
+    locations = _Inlined(head, texts)
+    for thread in rows.threads():
+        name = texts.number(thread.title)
+        inlined = rows.inlined(thread.segment)
+        part, levels = profile_pb2.Profile(), 0
+        for stack, node in rows.until_interrupted(call_tree(rows.calls(thread.segment)).stacks()):
+            callers = [number + 1 for number in reversed(stack[:-1])]
+            for share in divided(node, inlined.get(node.function, ())):
+                value = [share.calls, share.self_instructions, share.self_ns]
+                if not share.chain or any(value):
+                    innermost = locations.number(part, node.function + 1, share.chain)
+                    sample = part.sample.add(location_id=[innermost, *callers], value=value)
+                    sample.label.add(key=texts.number("thread"), str=name)
+                    sample.label.add(key=texts.number("tid"), num=thread.tid)
+                    levels += len(stack)
+            if levels >= _LEVELS_AT_ONCE:
+                yield part
+                part, levels = profile_pb2.Profile(), 0
+        yield part
+    yield profile_pb2.Profile(string_table=texts.all)
+
+
+def _head(rows: SessionRows, texts: _Texts) -> profile_pb2.Profile:
+    """What samples have, and all functions with their locations."""
     profile = profile_pb2.Profile()
     for kind, unit in (("calls", "count"), ("instructions", "count"), ("time", "nanoseconds")):
         profile.sample_type.add(type=texts.number(kind), unit=texts.number(unit))
     profile.default_sample_type = texts.number("time")
     profile.time_nanos = rows.session["start_ns"]
     profile.duration_nanos = rows.session["end_ns"] - rows.session["start_ns"]
-    _add_functions(profile, rows, texts)
-    locations = _Inlined(profile, texts)
-    for thread in rows.threads():
-        name = texts.number(thread.title)
-        inlined = rows.inlined(thread.segment)
-        for stack, node in call_tree(rows.calls(thread.segment)).stacks():
-            callers = [number + 1 for number in reversed(stack[:-1])]
-            for share in divided(node, inlined.get(node.function, ())):
-                value = [share.calls, share.self_instructions, share.self_ns]
-                if not share.chain or any(value):
-                    innermost = locations.number(node.function + 1, share.chain)
-                    sample = profile.sample.add(location_id=[innermost, *callers], value=value)
-                    sample.label.add(key=texts.number("thread"), str=name)
-                    sample.label.add(key=texts.number("tid"), num=thread.tid)
-    profile.string_table.extend(texts.all)
-    yield _gzip(profile.SerializeToString())
-
-
-def _add_functions(profile: profile_pb2.Profile, rows: SessionRows, texts: _Texts) -> None:
     mappings: dict[str, int] = {}
     for number, function in rows.functions().items():
         mapping = mappings.setdefault(function.module, len(mappings) + 1)
@@ -54,21 +72,21 @@ def _add_functions(profile: profile_pb2.Profile, rows: SessionRows, texts: _Text
         location.line.add(function_id=number + 1, line=function.line)
     for module, identity in mappings.items():
         profile.mapping.add(id=identity, filename=texts.number(module or "?"), has_functions=True)
+    return profile
 
 
 class _Inlined:
-    """Locations of code that was inlined into functions, whose own ones are there already."""
+    """Locations of code that was inlined into functions, whose own ones are in `head`."""
 
-    def __init__(self, profile: profile_pb2.Profile, texts: _Texts) -> None:
-        self._profile = profile
+    def __init__(self, head: profile_pb2.Profile, texts: _Texts) -> None:
         self._texts = texts
-        self._own = {location.id: location for location in profile.location}
+        self._own = {location.id: location for location in head.location}
         self._next_location = self._next_function = max(self._own, default=0) + 1
         self._locations: dict[tuple[int, Chain], int] = {}
         self._functions: dict[str, int] = {}
 
-    def number(self, own: int, chain: Chain) -> int:
-        """The location of `chain` in the function whose own one is given."""
+    def number(self, part: profile_pb2.Profile, own: int, chain: Chain) -> int:
+        """The location of `chain` in the function whose own one is given; a new one comes into `part`."""
         if not chain:
             return own
         known = self._locations.get((own, chain))
@@ -77,18 +95,18 @@ class _Inlined:
         number = self._locations[own, chain] = self._next_location
         self._next_location += 1
         outermost = self._own[own]
-        location = self._profile.location.add(id=number, mapping_id=outermost.mapping_id, address=outermost.address)
+        location = part.location.add(id=number, mapping_id=outermost.mapping_id, address=outermost.address)
         # The innermost first; lines of inlined code are not in the tables.
         for name in reversed(chain):
-            location.line.add(function_id=self._function(name))
+            location.line.add(function_id=self._function(part, name))
         location.line.extend(outermost.line)
         return number
 
-    def _function(self, name: str) -> int:
+    def _function(self, part: profile_pb2.Profile, name: str) -> int:
         if name not in self._functions:
             self._functions[name] = self._next_function
             text = self._texts.number(name)
-            self._profile.function.add(id=self._next_function, name=text, system_name=text)
+            part.function.add(id=self._next_function, name=text, system_name=text)
             self._next_function += 1
         return self._functions[name]
 
@@ -105,9 +123,3 @@ class _Texts:
     @property
     def all(self) -> list[str]:
         return list(self._numbers)
-
-
-def _gzip(data: bytes) -> bytes:
-    # 16: with gzip's header, which has no time in it here, so that equal profiles are equal files.
-    compressor = zlib.compressobj(6, zlib.DEFLATED, zlib.MAX_WBITS | 16)
-    return compressor.compress(data) + compressor.flush()
