@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator
 from dataclasses import fields, replace
 from io import BytesIO, StringIO
@@ -133,6 +134,36 @@ def test_the_text_has_the_facts_the_functions_and_every_loss_with_its_knob() -> 
         "256.0 KiB",
     ):
         assert part in shown
+
+
+def test_all_of_many_functions_are_a_table_in_little_time() -> None:
+    functions = [function(f"work<{number}> é", 100_000 - number, file="/src/a.c", line=7) for number in range(50_000)]
+    console = Console(width=160, file=StringIO())
+    begun_s = time.process_time()
+    for part in report_text(replace(REPORT, functions=functions), [Order.SELF], 0):
+        console.print(part, crop=False)
+    # A millisecond each as a table of rich.
+    assert time.process_time() - begun_s < 25
+    assert isinstance(console.file, StringIO)
+    lines = console.file.getvalue().splitlines()
+    rows = [line.split() for line in lines if line.startswith("work<")]
+    assert [row[0] for row in rows] == [f"work<{number}>" for number in range(50_000)]
+    assert rows[0][1:7] == ["é", "a.c:7", "server", "other", "10", "100,000"]
+    (head,) = (line for line in lines if line.startswith("FUNCTION"))
+    assert head.index("SELF INSN") + len("SELF INSN") == lines[lines.index(head) + 1].index("100,000") + len("100,000")
+
+
+def test_a_long_table_is_whole_where_it_has_no_room() -> None:
+    functions = [function(f"name-of-{number}", 10**15 - number, total_ns=10**15) for number in range(1001)]
+    console = Console(width=60, file=StringIO())
+    for part in report_text(replace(REPORT, functions=functions), [Order.SELF], 0):
+        console.print(part, crop=False)
+    assert isinstance(console.file, StringIO)
+    lines = console.file.getvalue().splitlines()
+    (head,) = (line for line in lines if line.startswith("FUNCTION"))
+    assert len(head) > 60 and head.endswith("TOTAL TI")
+    assert lines[lines.index(head) + 1].endswith("ME")
+    assert "more functions: --top 0" in text(replace(REPORT, functions=functions))
 
 
 def test_what_the_kernel_module_did_is_a_fact_of_the_session() -> None:

@@ -7,9 +7,11 @@ import json
 import os
 import signal
 import sys
+import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import urlsplit
@@ -21,6 +23,8 @@ import pytest
 from permille.api.decoder.v1 import decoder_pb2 as pb
 from permille.api.decoder.v1 import decoder_pb2_grpc as rpc
 from permille.api.operation.v1 import operation_pb2
+from permille.decoder.domain.call_tree import CallNode
+from permille.decoder.domain.exports import pprof
 from permille.decoder.main import DecoderConfig, DecoderSettings, setup
 from permille.mesh.channels import Channels
 from permille.mesh.config import MeshConfig
@@ -138,6 +142,37 @@ async def test_a_cancelled_decode_leaves_nothing(
     (action,) = [info.key async for info in store.list("tables/calls/_delta_log/") if info.key.endswith("1.json")]
     committed = Path(urlsplit(store.url).path) / action
     assert {json.loads(line)["add"]["path"].rpartition("/")[2] for line in committed.open() if '"add"' in line} == files
+
+
+async def test_a_client_that_goes_away_ends_its_export(
+    decoder: Stub, store_session: StoreSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, released, told = threading.Event(), threading.Event(), count()
+
+    class EndlessTree:
+        def stacks(self) -> Iterator[tuple[tuple[int, ...], CallNode]]:
+            begun.set()
+            while not released.wait(0.001):
+                next(told)
+                yield (0,), CallNode(0)
+
+    await store_session()
+    await decoded(decoder)
+    monkeypatch.setattr(pprof, "call_tree", lambda _: EndlessTree())
+    asking = decoder.Export(pb.ExportRequest(session=SESSION, format=pb.FORMAT_PPROF))
+    reading = asyncio.create_task(reason_of(asking))
+    assert await asyncio.to_thread(begun.wait, 60)
+    asking.cancel()
+    await asyncio.gather(reading, return_exceptions=True)
+    try:
+        for _ in range(100):
+            before = next(told)
+            await asyncio.sleep(0.1)
+            if next(told) == before + 1:
+                return
+        pytest.fail("the export goes on")
+    finally:
+        released.set()
 
 
 async def test_the_most_urgent_of_those_that_wait_is_decoded_first(

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
+from functools import cached_property
 from typing import Any, Protocol
 
 
@@ -148,7 +149,14 @@ class Report:
 
     def inlined_into(self, row: FunctionRow) -> list[InlinedRow]:
         """What is inlined into the function, that with the most instructions first."""
-        return [one for one in self.inlined or () if one.function == row.function]
+        return self._inlined_by_function.get(row.function, [])
+
+    @cached_property
+    def _inlined_by_function(self) -> dict[int, list[InlinedRow]]:
+        found: dict[int, list[InlinedRow]] = defaultdict(list)
+        for one in self.inlined or ():
+            found[one.function].append(one)
+        return dict(found)
 
     @property
     def self_instructions(self) -> int:

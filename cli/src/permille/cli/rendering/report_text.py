@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import PurePath
 
 from permille.cli.rendering.alike import without_most_alike
+from permille.cli.rendering.plain_table import plain_table
 from permille.cli.rendering.report import (
     CategoryRow,
     FunctionRow,
@@ -20,7 +22,8 @@ from permille.cli.rendering.session_table import lost_text
 from permille.cli.rendering.table_cell import cell
 from permille.cli.rendering.terminal_text import escaped
 from permille.cli.rendering.units import count, duration, moment, share, size
-from rich.console import RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
@@ -32,6 +35,10 @@ _TITLES = {
     Order.CALLS: "Top functions by calls",
 }
 
+_NAMES = ("FUNCTION", "MODULE", "CATEGORY")
+_NUMBERS = ("CALLS", "SELF INSN", "%", "TOTAL INSN", "SELF TIME", "TOTAL TIME")
+# Of which one takes a millisecond.
+_MOST_ROWS_OF_RICH = 1000
 # So many lines below a function.
 _MOST_INLINED = 5
 _MOST_LOSSES = 15
@@ -136,18 +143,29 @@ def backend_text(backend: str) -> str:
     }.get(backend, backend)
 
 
-def _function_table(report: Report, order: Order, limit: int) -> Table:
+def _function_table(report: Report, order: Order, limit: int) -> RenderableType:
     ranked = top(report.functions, order, limit)
     rest = len(report.functions) - len(ranked)
-    table = _titled(_TITLES[order], f"{count(rest)} more functions: --top 0 shows all" if rest > 0 else None)
+    more = f"{count(rest)} more functions: --top 0 shows all" if rest > 0 else None
+    rows = list(_function_rows(report, ranked))
+    if len(rows) > _MOST_ROWS_OF_RICH:
+        return _LongTable(_TITLES[order], (*_NAMES, *_NUMBERS), rows, more)
+    table = _titled(_TITLES[order], more)
     table.add_column("FUNCTION", overflow="fold", ratio=3, min_width=24)
     table.add_column("MODULE", overflow="ellipsis", no_wrap=True)
     table.add_column("CATEGORY", overflow="ellipsis", no_wrap=True)
-    for name in ("CALLS", "SELF INSN", "%", "TOTAL INSN", "SELF TIME", "TOTAL TIME"):
+    for name in _NUMBERS:
         table.add_column(name, justify="right", no_wrap=True)
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def _function_rows(report: Report, ranked: Sequence[FunctionRow]) -> Iterator[tuple[Text | str, ...]]:
+    """Each function, and below it what is inlined into it."""
     whole = report.self_instructions
     for row in ranked:
-        table.add_row(
+        yield (
             function_text(row),
             cell(PurePath(row.module).name),
             row.category,
@@ -161,10 +179,27 @@ def _function_table(report: Report, order: Order, limit: int) -> Table:
         inside = report.inlined_into(row)
         for one in inside[:_MOST_INLINED]:
             instructions = (count(one.instructions), share(one.instructions, whole).removesuffix(" %"))
-            table.add_row(cell(f"  inlined: {one.chain}", "dim"), "", "", "", *instructions)
+            yield cell(f"  inlined: {one.chain}", "dim"), "", "", "", *instructions, "", "", ""
         if len(inside) > _MOST_INLINED:
-            table.add_row(cell(f"  and {count(len(inside) - _MOST_INLINED)} more: --json lists all", "dim"))
-    return table
+            more = cell(f"  and {count(len(inside) - _MOST_INLINED)} more: --json lists all", "dim")
+            yield more, "", "", "", "", "", "", "", ""
+
+
+@dataclass(frozen=True)
+class _LongTable:
+    title: str
+    heads: Sequence[str]
+    rows: Sequence[Sequence[Text | str]]
+    caption: str | None
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text | Segment]:
+        yield Text(self.title, "bold")
+        columns = [[str(cell) for cell in column] for column in zip(*self.rows, strict=True)]
+        right = [head in _NUMBERS for head in self.heads]
+        for piece in plain_table(self.heads, columns, right, options.max_width):
+            yield Segment(f"{piece}\n")
+        if self.caption:
+            yield Text(self.caption, "dim italic")
 
 
 def _category_table(rows: Sequence[CategoryRow], whole: int) -> Table:
