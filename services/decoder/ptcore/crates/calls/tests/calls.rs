@@ -513,6 +513,25 @@ fn a_call_inside_a_function_is_none() {
 }
 
 #[test]
+fn a_call_of_what_stands_behind_it_is_one_only_of_another_function() {
+    let mut script = Script::at(MAIN);
+    script.call(MAIN, WORK).block(WORK, 3, BlockKind::Jump, LEAF - 4).call(LEAF - 4, LEAF).call(LEAF, HANDLER);
+    script.ret(HANDLER, LEAF + 4).stopped(LEAF + 4);
+    let found: Vec<_> = rows(&script.end()).iter().map(|row| (row.function, row.parent, row.flags)).collect();
+    let [open, begin] = [END_TRUNCATED, BEGIN_TRUNCATED | END_TRUNCATED];
+    assert_eq!(found, [(MAIN, NO_PARENT, begin), (WORK, 0, open), (LEAF, 1, open), (HANDLER, 2, 0)]);
+
+    // Code that reads its own address.
+    for start in [MAIN, BARE] {
+        let mut script = Script::at(MAIN);
+        script.call(MAIN, WORK).ret(WORK, MAIN + 4).block(MAIN + 4, 3, BlockKind::Jump, start + 8);
+        script.call(start + 8, start + 12).call(start + 12, LEAF).ret(LEAF, start + 16);
+        let functions: Vec<_> = rows(&script.end()).iter().map(|row| row.function).collect();
+        assert_eq!(functions, if start == MAIN { vec![MAIN, WORK, LEAF] } else { vec![MAIN, WORK, BARE, LEAF] });
+    }
+}
+
+#[test]
 fn between_two_packets_time_passes_evenly_over_the_instructions() {
     let mut script = Script::at(MAIN);
     // Four blocks that one packet says are over at 180: 16 instructions in 80 ticks.

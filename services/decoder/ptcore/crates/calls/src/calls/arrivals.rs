@@ -33,6 +33,7 @@ impl<S: Symbols, O: Output> Calls<S, O> {
                 };
                 self.call(entered, address);
             }
+            Arrival::CallBehind => self.call_behind(entered, address),
             Arrival::Return => self.give_back(entered, address),
             Arrival::Begin => {
                 self.stack.begin();
@@ -77,6 +78,26 @@ impl<S: Symbols, O: Output> Calls<S, O> {
             return self.stack.call_locally(self.end);
         }
         self.stack.call(entered.function, self.last, target, self.end);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn call_behind(&mut self, entered: Entered, target: u64) {
+        match self.behind_call(self.stack.function(), entered) {
+            Arrival::Call => self.call(entered, target),
+            _ if self.stack.function() == Some(entered.function) => {}
+            _ => self.jump(entered, target),
+        }
+    }
+
+    /// How what stands behind a call that `function` made of it is reached.
+    pub(super) fn behind_call(&self, function: Option<u32>, entered: Entered) -> Arrival {
+        let is_other = function != Some(entered.function) && self.stack.functions.is_divided_at(entered);
+        if is_other {
+            Arrival::Call
+        } else {
+            Arrival::Jump
+        }
     }
 
     pub(super) fn jump(&mut self, entered: Entered, target: u64) {

@@ -85,7 +85,6 @@ impl<S: Symbols, O: Output> Calls<S, O> {
             steps = behind;
             let block = path.block(step, behind);
             let known = self.known_before(&block)?;
-            let goes_on = arrival == Some(Arrival::Jump) && known.function == function;
             if known.stub {
                 if !arrival.is_some_and(Arrival::passes) || block.kind == BlockKind::Return {
                     return None;
@@ -94,7 +93,10 @@ impl<S: Symbols, O: Output> Calls<S, O> {
                 self.plans.push(block.id, self.edges.slot_on_path(&block));
                 continue;
             }
-            if !goes_on {
+            if arrival == Some(Arrival::CallBehind) {
+                arrival = Some(self.behind_call(Some(function), of(known)));
+            }
+            if arrival != Some(Arrival::Jump) || known.function != function {
                 match arrival {
                     None => {}
                     Some(Arrival::Jump) if !self.stack.functions.role(function).jumps_far() => {
