@@ -262,10 +262,27 @@ fn an_unwinder_jumps_into_the_call_that_catches() {
 
     // To another call than the innermost one of the function, by a longjmp that no symbol names.
     let mut script = Script::at(MAIN);
-    script.call(MAIN, SETJMP).ret(SETJMP, MAIN + 4).call(MAIN + 4, MAIN).call(MAIN, WORK).jump(WORK, MAIN + 4);
+    script.call(MAIN, SETJMP).ret(SETJMP, MAIN + 4).call(MAIN + 4, MAIN);
+    script.block(MAIN, 3, BlockKind::Jump, MAIN + 8).call(MAIN + 8, WORK).jump(WORK, MAIN + 4);
     script.call(MAIN + 4, LEAF).ret(LEAF, MAIN + 8);
     let found = rows(&script.end());
     assert_eq!((found.len(), found[4].function, found[4].parent, found[4].depth), (5, LEAF, 0, 1));
+}
+
+#[test]
+fn a_jump_to_where_the_innermost_call_returns_to_is_its_end() {
+    let mut script = Script::at(MAIN);
+    script.call(MAIN, WORK).call(WORK, LEAF).jump(LEAF, WORK + 4).call(WORK + 4, LEAF).jump(LEAF, WORK + 8);
+    script.ret(WORK + 8, MAIN + 4).jump(MAIN + 4, MAIN);
+    let found: Vec<_> = rows(&script.end()).iter().map(|row| (row.function, row.parent, row.flags)).collect();
+    assert_eq!(found[1..], [(WORK, 0, 0), (LEAF, 1, 0), (LEAF, 1, 0)]);
+
+    // A function that begins behind a call which never returns is gone over into.
+    let mut script = Script::at(MAIN);
+    script.call(MAIN, WORK).block(WORK, 3, BlockKind::Jump, LEAF - 4).call(LEAF - 4, HANDLER).jump(HANDLER, LEAF);
+    script.ret(LEAF, MAIN + 4).jump(MAIN + 4, MAIN);
+    let found: Vec<_> = rows(&script.end()).iter().map(|row| (row.function, row.parent, row.flags)).collect();
+    assert_eq!(found[2..], [(HANDLER, 1, 0), (LEAF, 1, TAIL_CALL | UNWOUND)]);
 }
 
 #[test]

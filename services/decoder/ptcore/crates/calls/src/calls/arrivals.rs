@@ -22,6 +22,8 @@ impl<S: Symbols, O: Output> Calls<S, O> {
                 let within = known.called != u32::MAX && !entered.entry;
                 if self.stack.switches() {
                     self.switch(entered, address);
+                } else if !entered.entry && self.stack.jumps_back_to(address) {
+                    self.stack.pop(0);
                 } else if !within || self.stack.role() == Role::LongJump || !self.lands(entered.function, address) {
                     self.jump(entered, address);
                 }
