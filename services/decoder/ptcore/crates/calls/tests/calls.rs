@@ -227,6 +227,32 @@ fn longjmp_unwinds_to_the_call_of_setjmp() {
 }
 
 #[test]
+fn longjmp_lands_in_the_innermost_call_that_it_did_not_land_in_since_its_setjmp() {
+    let mut script = Script::at(MAIN);
+    let set = |script: &mut Script, from: u64| {
+        script.call(from, WORK).call(WORK, SETJMP).ret(SETJMP, WORK + 4);
+    };
+    let land = |script: &mut Script| {
+        script.block(WORK + 4, 2, BlockKind::CondTaken, WORK + 0x10).call(WORK + 0x10, LONGJMP);
+        script.jump(LONGJMP, WORK + 4);
+    };
+    set(&mut script, MAIN);
+    script.block(WORK + 4, 2, BlockKind::CondNotTaken, WORK + 6);
+    set(&mut script, WORK + 6);
+    // Caught, and thrown again: what is around catches it, as often as need be.
+    (0..3).for_each(|_| land(&mut script));
+    // There `setjmp` is called again.
+    script.block(WORK + 4, 2, BlockKind::CondNotTaken, WORK + 6).block(WORK + 6, 1, BlockKind::Jump, WORK);
+    script.call(WORK, SETJMP).ret(SETJMP, WORK + 4).block(WORK + 4, 2, BlockKind::CondNotTaken, WORK + 6);
+    set(&mut script, WORK + 6);
+    (0..2).for_each(|_| land(&mut script));
+    script.block(WORK + 4, 2, BlockKind::CondNotTaken, WORK + 6).call(WORK + 6, LEAF).ret(LEAF, WORK + 10);
+    let all = rows(&script.end());
+    let found = |function| all.iter().filter(|row| row.function == function).map(|row| row.depth).collect::<Vec<_>>();
+    assert_eq!((found(WORK), found(LONGJMP), found(LEAF)), (vec![1, 2, 2], vec![3, 3, 2, 3, 3], vec![2]));
+}
+
+#[test]
 fn an_exception_returns_into_the_call_that_catches() {
     let mut script = Script::at(MAIN);
     script.call(MAIN, WORK).call(WORK, LEAF).ret(LEAF, MAIN + 0x40).call(MAIN + 0x40, LEAF);
