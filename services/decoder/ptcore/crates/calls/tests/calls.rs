@@ -179,6 +179,20 @@ fn what_runs_on_into_the_next_function_is_a_tail_call_of_it() {
 }
 
 #[test]
+fn what_runs_on_behind_a_call_into_the_next_function_is_a_tail_call_of_it() {
+    let mut script = Script::at(MAIN);
+    for _ in 0..2 {
+        script.call(MAIN, WORK).block(WORK, 3, BlockKind::Jump, LEAF - 4).call(LEAF - 4, HANDLER).ret(HANDLER, LEAF);
+        script.call(LEAF, HANDLER).ret(HANDLER, LEAF + 4).ret(LEAF + 4, MAIN + 4).jump(MAIN + 4, MAIN);
+    }
+    let trace = script.end();
+    let found: Vec<_> = rows(&trace).iter().map(|row| (row.function, row.parent, row.flags)).collect();
+    assert_eq!(found[1..5], [(WORK, 0, 0), (HANDLER, 1, 0), (LEAF, 0, TAIL_CALL), (HANDLER, 3, 0)]);
+    assert_eq!(found[5..], [(WORK, 0, 0), (HANDLER, 5, 0), (LEAF, 0, TAIL_CALL), (HANDLER, 7, 0)]);
+    assert_eq!((rows(&trace)[1].own, rows(&trace)[3].own, trace.records.call_address[3]), (7, 6, LEAF));
+}
+
+#[test]
 fn recursion_counts_once_in_the_total_of_its_function() {
     let mut script = Script::at(MAIN);
     script.call(MAIN, WORK).block(WORK, 2, BlockKind::CondTaken, WORK + 0x10).call(WORK + 0x10, WORK);

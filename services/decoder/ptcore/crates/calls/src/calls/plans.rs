@@ -32,15 +32,17 @@ impl<S: Symbols, O: Output> Calls<S, O> {
         }
     }
 
-    /// Arrives at the path's first block, where `arrives`. False when its plan does not hold then, and the path was run block by block.
+    /// Arrives at the path's first block, where `arrives`; else the innermost call returned there. False when its plan does not hold then, and the path was run block by block.
     /// Out of line: in the loop along paths it would take the registers of all that is frequent.
     #[cold]
     #[inline(never)]
     pub(super) fn arrive_at_plan(&mut self, path: Path<'_>, start: u64, arrives: bool) -> bool {
         let version = self.stack.functions.version;
+        let known = self.known(path.first(), start);
         if arrives {
-            let known = self.known(path.first(), start);
             self.arrive(start, path.first(), known);
+        } else {
+            self.run_on(of(known), start);
         }
         let plan = self.plans.fitting(path.id, version);
         let function = plan.map(|plan| plan.function);
@@ -119,6 +121,11 @@ impl<S: Symbols, O: Output> Calls<S, O> {
                     {
                         self.plans.moves.push(Move::pop(std::mem::take(&mut run)));
                         (function, returns_to) = open.pop()?;
+                        if self.runs_on(function, of(known)) {
+                            let entry = Entry { flags: TAIL_CALL, ..plain(of(known), block.start, block.start) };
+                            self.plans.moves.push(Move::enter(0, &entry));
+                            function = known.function;
+                        }
                     }
                     _ => return None,
                 }
