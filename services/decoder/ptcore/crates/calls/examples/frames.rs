@@ -65,6 +65,8 @@ struct Stack {
 struct Told<'i> {
     image: &'i Image,
     log: Log,
+    /// Of the block that runs.
+    epoch: u32,
     ran: u64,
     before: Option<(BlockKind, u64, u64)>,
     /// A signal came behind it.
@@ -88,9 +90,8 @@ impl Told<'_> {
         let interrupted = std::mem::take(&mut self.interrupted);
         let kind = before.map(|(kind, ..)| kind);
         let far = kind == Some(BlockKind::Far);
-        // A call of the next instruction reads its own address.
         let is_call = matches!(kind, Some(BlockKind::Call | BlockKind::IndirectCall));
-        let call = before.filter(|&(_, _, end)| is_call && start != end);
+        let call = before.filter(|&(_, last, end)| is_call && (start != end || self.is_other_function(last, start)));
         let is_clear = here == self.now && call.is_none() && !far;
         let Stack { pointer: last, live, before } = &mut self.stacks[here];
         if here != self.now || interrupted {
@@ -120,6 +121,12 @@ impl Told<'_> {
         }
     }
 
+    /// Whether another function than that of the call begins right behind it: else the call reads its own address.
+    fn is_other_function(&self, call: u64, behind: u64) -> bool {
+        let [from, to] = [call, behind].map(|address| self.image.place(self.epoch, address));
+        to.entry && (to.space, to.function) != (from.space, from.function)
+    }
+
     /// A call of which nothing ran, but for a stub, is none yet.
     fn leave_out_unbegun(&mut self) {
         let last = self.stacks.get(self.now).and_then(|stack| stack.live.last());
@@ -143,6 +150,7 @@ impl Told<'_> {
 impl Sink for Told<'_> {
     fn block(&mut self, block: &Block<'_>, _tsc: u64) {
         let mut before = self.before.take();
+        self.epoch = block.epoch;
         self.interrupted &= before.is_some();
         for address in block.addresses() {
             match self.log.next() {
@@ -220,6 +228,7 @@ fn main() -> ExitCode {
     let mut told = Told {
         image: &input.image,
         log: Log::open(folder, stream),
+        epoch: 0,
         ran: 0,
         before: None,
         interrupted: false,

@@ -15,6 +15,8 @@ pub enum Arrival {
     Begin,
     /// By the last block's call.
     Call,
+    /// By the last block's call of what stands behind it: another function, or code that reads its own address.
+    CallBehind,
     Return,
     /// By a far branch that both sides of were traced.
     Far,
@@ -28,12 +30,14 @@ impl Arrival {
     pub fn behind(block: &Block<'_>) -> Arrival {
         match block.kind {
             BlockKind::Call | BlockKind::IndirectCall if block.target != block.end => Arrival::Call,
+            BlockKind::Call | BlockKind::IndirectCall => Arrival::CallBehind,
             BlockKind::Return => Arrival::Return,
             BlockKind::IndirectJump => Arrival::IndirectJump,
             BlockKind::Far => Arrival::Far,
             // Out of what is traced it is like any other far branch.
             BlockKind::FarCall if block.target == 0 => Arrival::Far,
             BlockKind::FarCall if block.target != block.end => Arrival::Call,
+            BlockKind::FarCall => Arrival::CallBehind,
             _ => Arrival::Jump,
         }
     }
@@ -43,10 +47,15 @@ impl Arrival {
         matches!(self, Arrival::Jump | Arrival::IndirectJump)
     }
 
+    #[inline(always)]
+    pub fn is_call(self) -> bool {
+        matches!(self, Arrival::Call | Arrival::CallBehind)
+    }
+
     /// Whether a stub may be passed through on this way.
     #[inline(always)]
     pub fn passes(self) -> bool {
-        self.is_jump() || self == Arrival::Call
+        self.is_jump() || self.is_call()
     }
 }
 

@@ -244,6 +244,11 @@ impl Functions {
         begin.saturating_add(1)..end
     }
 
+    /// Whether the image knows a function that is entered there.
+    pub fn is_divided_at(&self, entered: Entered) -> bool {
+        entered.entry && self.known[entered.function as usize].function.is_some()
+    }
+
     /// Whether something is known of code that nothing divides.
     pub fn is_any_found(&self) -> bool {
         !self.found.is_empty()

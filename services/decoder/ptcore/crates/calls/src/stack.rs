@@ -155,6 +155,15 @@ impl<O: Output> Stack<O> {
         self.frames.last().is_some_and(|frame| frame.returns_to == address)
     }
 
+    /// Whether the innermost call returns to `address`, to which it jumps.
+    pub fn jumps_back_to(&mut self, address: u64) -> bool {
+        if self.frames.len() == 1 {
+            // Where the outermost call returns to is not known.
+            self.does_not_return(address);
+        }
+        self.returns_to(address)
+    }
+
     /// Where what called the innermost call goes on, when that is known.
     pub fn caller_goes_on_at(&self) -> Option<u64> {
         self.frames.last().map(|frame| frame.returns_to).filter(|&address| address != NO_ADDRESS)

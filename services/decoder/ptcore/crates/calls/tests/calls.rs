@@ -179,6 +179,20 @@ fn what_runs_on_into_the_next_function_is_a_tail_call_of_it() {
 }
 
 #[test]
+fn what_runs_on_behind_a_call_into_the_next_function_is_a_tail_call_of_it() {
+    let mut script = Script::at(MAIN);
+    for _ in 0..2 {
+        script.call(MAIN, WORK).block(WORK, 3, BlockKind::Jump, LEAF - 4).call(LEAF - 4, HANDLER).ret(HANDLER, LEAF);
+        script.call(LEAF, HANDLER).ret(HANDLER, LEAF + 4).ret(LEAF + 4, MAIN + 4).jump(MAIN + 4, MAIN);
+    }
+    let trace = script.end();
+    let found: Vec<_> = rows(&trace).iter().map(|row| (row.function, row.parent, row.flags)).collect();
+    assert_eq!(found[1..5], [(WORK, 0, 0), (HANDLER, 1, 0), (LEAF, 0, TAIL_CALL), (HANDLER, 3, 0)]);
+    assert_eq!(found[5..], [(WORK, 0, 0), (HANDLER, 5, 0), (LEAF, 0, TAIL_CALL), (HANDLER, 7, 0)]);
+    assert_eq!((rows(&trace)[1].own, rows(&trace)[3].own, trace.records.call_address[3]), (7, 6, LEAF));
+}
+
+#[test]
 fn recursion_counts_once_in_the_total_of_its_function() {
     let mut script = Script::at(MAIN);
     script.call(MAIN, WORK).block(WORK, 2, BlockKind::CondTaken, WORK + 0x10).call(WORK + 0x10, WORK);
@@ -227,6 +241,32 @@ fn longjmp_unwinds_to_the_call_of_setjmp() {
 }
 
 #[test]
+fn longjmp_lands_in_the_innermost_call_that_it_did_not_land_in_since_its_setjmp() {
+    let mut script = Script::at(MAIN);
+    let set = |script: &mut Script, from: u64| {
+        script.call(from, WORK).call(WORK, SETJMP).ret(SETJMP, WORK + 4);
+    };
+    let land = |script: &mut Script| {
+        script.block(WORK + 4, 2, BlockKind::CondTaken, WORK + 0x10).call(WORK + 0x10, LONGJMP);
+        script.jump(LONGJMP, WORK + 4);
+    };
+    set(&mut script, MAIN);
+    script.block(WORK + 4, 2, BlockKind::CondNotTaken, WORK + 6);
+    set(&mut script, WORK + 6);
+    // Caught, and thrown again: what is around catches it, as often as need be.
+    (0..3).for_each(|_| land(&mut script));
+    // There `setjmp` is called again.
+    script.block(WORK + 4, 2, BlockKind::CondNotTaken, WORK + 6).block(WORK + 6, 1, BlockKind::Jump, WORK);
+    script.call(WORK, SETJMP).ret(SETJMP, WORK + 4).block(WORK + 4, 2, BlockKind::CondNotTaken, WORK + 6);
+    set(&mut script, WORK + 6);
+    (0..2).for_each(|_| land(&mut script));
+    script.block(WORK + 4, 2, BlockKind::CondNotTaken, WORK + 6).call(WORK + 6, LEAF).ret(LEAF, WORK + 10);
+    let all = rows(&script.end());
+    let found = |function| all.iter().filter(|row| row.function == function).map(|row| row.depth).collect::<Vec<_>>();
+    assert_eq!((found(WORK), found(LONGJMP), found(LEAF)), (vec![1, 2, 2], vec![3, 3, 2, 3, 3], vec![2]));
+}
+
+#[test]
 fn an_exception_returns_into_the_call_that_catches() {
     let mut script = Script::at(MAIN);
     script.call(MAIN, WORK).call(WORK, LEAF).ret(LEAF, MAIN + 0x40).call(MAIN + 0x40, LEAF);
@@ -262,10 +302,27 @@ fn an_unwinder_jumps_into_the_call_that_catches() {
 
     // To another call than the innermost one of the function, by a longjmp that no symbol names.
     let mut script = Script::at(MAIN);
-    script.call(MAIN, SETJMP).ret(SETJMP, MAIN + 4).call(MAIN + 4, MAIN).call(MAIN, WORK).jump(WORK, MAIN + 4);
+    script.call(MAIN, SETJMP).ret(SETJMP, MAIN + 4).call(MAIN + 4, MAIN);
+    script.block(MAIN, 3, BlockKind::Jump, MAIN + 8).call(MAIN + 8, WORK).jump(WORK, MAIN + 4);
     script.call(MAIN + 4, LEAF).ret(LEAF, MAIN + 8);
     let found = rows(&script.end());
     assert_eq!((found.len(), found[4].function, found[4].parent, found[4].depth), (5, LEAF, 0, 1));
+}
+
+#[test]
+fn a_jump_to_where_the_innermost_call_returns_to_is_its_end() {
+    let mut script = Script::at(MAIN);
+    script.call(MAIN, WORK).call(WORK, LEAF).jump(LEAF, WORK + 4).call(WORK + 4, LEAF).jump(LEAF, WORK + 8);
+    script.ret(WORK + 8, MAIN + 4).jump(MAIN + 4, MAIN);
+    let found: Vec<_> = rows(&script.end()).iter().map(|row| (row.function, row.parent, row.flags)).collect();
+    assert_eq!(found[1..], [(WORK, 0, 0), (LEAF, 1, 0), (LEAF, 1, 0)]);
+
+    // A function that begins behind a call which never returns is gone over into.
+    let mut script = Script::at(MAIN);
+    script.call(MAIN, WORK).block(WORK, 3, BlockKind::Jump, LEAF - 4).call(LEAF - 4, HANDLER).jump(HANDLER, LEAF);
+    script.ret(LEAF, MAIN + 4).jump(MAIN + 4, MAIN);
+    let found: Vec<_> = rows(&script.end()).iter().map(|row| (row.function, row.parent, row.flags)).collect();
+    assert_eq!(found[2..], [(HANDLER, 1, 0), (LEAF, 1, TAIL_CALL | UNWOUND)]);
 }
 
 #[test]
@@ -510,6 +567,25 @@ fn a_call_inside_a_function_is_none() {
     let mut script = Script::at(MAIN);
     script.call(MAIN, MAIN + 0x80).ret(MAIN + 0x80, MAIN + 4).call(MAIN + 4, LEAF).ret(LEAF, MAIN + 8);
     assert_eq!(rows(&script.end()).iter().map(|row| row.function).collect::<Vec<_>>(), [MAIN, LEAF]);
+}
+
+#[test]
+fn a_call_of_what_stands_behind_it_is_one_only_of_another_function() {
+    let mut script = Script::at(MAIN);
+    script.call(MAIN, WORK).block(WORK, 3, BlockKind::Jump, LEAF - 4).call(LEAF - 4, LEAF).call(LEAF, HANDLER);
+    script.ret(HANDLER, LEAF + 4).stopped(LEAF + 4);
+    let found: Vec<_> = rows(&script.end()).iter().map(|row| (row.function, row.parent, row.flags)).collect();
+    let [open, begin] = [END_TRUNCATED, BEGIN_TRUNCATED | END_TRUNCATED];
+    assert_eq!(found, [(MAIN, NO_PARENT, begin), (WORK, 0, open), (LEAF, 1, open), (HANDLER, 2, 0)]);
+
+    // Code that reads its own address.
+    for start in [MAIN, BARE] {
+        let mut script = Script::at(MAIN);
+        script.call(MAIN, WORK).ret(WORK, MAIN + 4).block(MAIN + 4, 3, BlockKind::Jump, start + 8);
+        script.call(start + 8, start + 12).call(start + 12, LEAF).ret(LEAF, start + 16);
+        let functions: Vec<_> = rows(&script.end()).iter().map(|row| row.function).collect();
+        assert_eq!(functions, if start == MAIN { vec![MAIN, WORK, LEAF] } else { vec![MAIN, WORK, BARE, LEAF] });
+    }
 }
 
 #[test]

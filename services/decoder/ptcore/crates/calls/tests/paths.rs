@@ -1,9 +1,12 @@
 //! Paths are a shortcut: whatever is known of a stream through them is what its blocks one by one say.
 
 use crate::functions::{Functions, OneByOne};
-use crate::support;
-use pt_calls::{BlockCount, Calls, Coverage, FunctionKey, Trace};
+use crate::machine;
+use crate::support::{self, Sections};
+use pt_calls::{BlockCount, Calls, Coverage, FunctionKey, Trace, TAIL_CALL, UNWOUND};
 use pt_flow::{Block, Config, DisableKind, Flow, Loss, Sink, Statistics};
+use pt_packet::writer::write;
+use pt_packet::{Compression, Execution, Ip, Packet};
 use std::collections::BTreeMap;
 
 const TRACES: [&str; 6] = ["last", "ovf-01-ben", "hello", "uaf-04-ben", "cve-2004-0597-poc", "cve-2005-0105-poc"];
@@ -121,6 +124,55 @@ fn coverage_counts_the_edges_of_the_calls() {
             flow.decode(stream, &Config::default(), &[], &mut calls);
             flow.decode(stream, &Config::default(), &[], &mut coverage);
             assert_eq!(calls.finish().edges, coverage.finish(), "{name}");
+        }
+    }
+}
+
+/// Functions of 256 bytes: one calls the second, again and again; that one calls the function of this number in front of the third, which
+/// returns to the first.
+fn calling_in_front(called: u64) -> (Sections, Vec<u8>) {
+    let function = |number: u64| machine::BASE + 0x100 * number;
+    let mut code = vec![0x90; 0x2000];
+    let mut put = |at: u64, bytes: &[u8]| code[(at - machine::BASE) as usize..][..bytes.len()].copy_from_slice(bytes);
+    let branch = |kind: u8, at: u64, to: u64| [&[kind][..], &(to.wrapping_sub(at + 5) as u32).to_le_bytes()].concat();
+    put(function(20), &[branch(0xe8, function(20), function(21)), vec![0x74, 0xf9]].concat());
+    put(function(21), &branch(0xe9, function(21), function(22) - 5));
+    put(function(22) - 5, &branch(0xe8, function(22) - 5, function(called)));
+    [22, 23].into_iter().for_each(|number| put(function(number), &[0xc3]));
+    let mut stream = Vec::new();
+    let mut tell = |packet| write(&mut stream, packet);
+    let ip = |address| Ip { compression: Compression::Full, payload: address };
+    let mode = Packet::ModeExec { mode: Execution::Bits64, interrupt_flag: true };
+    let psb = [Packet::Psb, mode, Packet::Psbend, Packet::TipPge(ip(function(20)))];
+    psb.into_iter().for_each(&mut tell);
+    for _ in 0..CALLS {
+        if called != 22 {
+            tell(Packet::Tnt { bits: 1, count: 1 });
+        }
+        tell(Packet::Tip(ip(function(20) + 5)));
+        tell(Packet::Tnt { bits: 1, count: 1 });
+    }
+    (Sections([(machine::BASE, code)].into()), stream)
+}
+
+const CALLS: usize = 8;
+
+#[test]
+fn a_path_that_calls_in_front_of_a_function_makes_the_calls_of_its_blocks() {
+    let symbols = Functions { divided: true };
+    // That function itself, and another one, which returns to it.
+    for (called, made) in [(22, &[(1, 0), (2, UNWOUND)][..]), (23, &[(1, 0), (2, 0), (1, TAIL_CALL)])] {
+        let (memory, stream) = calling_in_front(called);
+        let (mut flow, mut other_flow) = (Flow::new(&memory), Flow::new(&memory));
+        let (mut calls, mut other_calls) = (Calls::new(symbols), Blocks(Calls::new(OneByOne(symbols))));
+        for pass in 0..4 {
+            let paths = (flow.decode(&stream, &Config::default(), &[], &mut calls), calls.finish());
+            let counts = other_flow.decode(&stream, &Config::default(), &[], &mut other_calls);
+            same(&format!("pass {pass}"), &paths, &(counts, other_calls.0.finish()));
+            let records = &paths.1.records;
+            let found = records.depth.iter().zip(&records.flags).map(|(&depth, &flags)| (depth, flags));
+            let found: Vec<_> = found.skip(1).take(made.len() * CALLS).collect();
+            assert_eq!(found, made.repeat(CALLS), "pass {pass}");
         }
     }
 }

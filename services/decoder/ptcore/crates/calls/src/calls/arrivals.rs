@@ -22,6 +22,8 @@ impl<S: Symbols, O: Output> Calls<S, O> {
                 let within = known.called != u32::MAX && !entered.entry;
                 if self.stack.switches() {
                     self.switch(entered, address);
+                } else if !entered.entry && self.stack.jumps_back_to(address) {
+                    self.stack.pop(0);
                 } else if !within || self.stack.role() == Role::LongJump || !self.lands(entered.function, address) {
                     self.jump(entered, address);
                 }
@@ -33,6 +35,7 @@ impl<S: Symbols, O: Output> Calls<S, O> {
                 };
                 self.call(entered, address);
             }
+            Arrival::CallBehind => self.call_behind(entered, address),
             Arrival::Return => self.give_back(entered, address),
             Arrival::Begin => {
                 self.stack.begin();
@@ -77,6 +80,44 @@ impl<S: Symbols, O: Output> Calls<S, O> {
             return self.stack.call_locally(self.end);
         }
         self.stack.call(entered.function, self.last, target, self.end);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn call_behind(&mut self, entered: Entered, target: u64) {
+        match self.behind_call(self.stack.function(), entered) {
+            Arrival::Call => self.call(entered, target),
+            _ if self.stack.function() == Some(entered.function) => {}
+            _ => self.jump(entered, target),
+        }
+    }
+
+    /// How what stands behind a call that `function` made of it is reached.
+    pub(super) fn behind_call(&self, function: Option<u32>, entered: Entered) -> Arrival {
+        if self.begins_another(function, entered) {
+            Arrival::Call
+        } else {
+            Arrival::Jump
+        }
+    }
+
+    /// Whether another function than this one, which the image knows, is entered.
+    fn begins_another(&self, function: Option<u32>, entered: Entered) -> bool {
+        function != Some(entered.function) && self.stack.functions.is_divided_at(entered)
+    }
+
+    /// Whether `function` runs on into another one, which stands right behind a call that returned.
+    pub(super) fn runs_on(&self, function: u32, entered: Entered) -> bool {
+        self.begins_another(Some(function), entered) && !self.stack.functions.role(entered.function).is_stub()
+    }
+
+    /// What called goes on at `target`, where another function may begin that it runs on into.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn run_on(&mut self, entered: Entered, target: u64) {
+        if self.stack.function().is_some_and(|function| self.runs_on(function, entered)) {
+            self.stack.go_over(entered.function, target, target);
+        }
     }
 
     pub(super) fn jump(&mut self, entered: Entered, target: u64) {
@@ -143,12 +184,20 @@ impl<S: Symbols, O: Output> Calls<S, O> {
         }
         // What is not traced may have gone over into it: then it returns to what called that.
         let goes_on = |interruption: &mut Interruption| interruption.resumes == target;
-        if self.stack.returns_to(target) || self.stack.interruption().is_some_and(goes_on) {
+        if self.stack.returns_to(target) {
+            self.stack.pop(0);
+        } else if self.stack.interruption().is_some_and(goes_on) {
             return self.stack.pop(0);
+        } else if !self.stack.return_to(target) {
+            return self.return_unexpectedly(entered, target);
         }
-        if self.stack.return_to(target) {
-            return;
+        if entered.entry {
+            self.run_on(entered, target);
         }
+    }
+
+    /// No call that is open returns to `target`.
+    fn return_unexpectedly(&mut self, entered: Entered, target: u64) {
         if let Some(interruption) = self.stack.interruption().filter(|interruption| !interruption.returning) {
             interruption.returning = true;
             self.stack.does_not_return(target);

@@ -32,15 +32,17 @@ impl<S: Symbols, O: Output> Calls<S, O> {
         }
     }
 
-    /// Arrives at the path's first block, where `arrives`. False when its plan does not hold then, and the path was run block by block.
+    /// Arrives at the path's first block, where `arrives`; else the innermost call returned there. False when its plan does not hold then, and the path was run block by block.
     /// Out of line: in the loop along paths it would take the registers of all that is frequent.
     #[cold]
     #[inline(never)]
     pub(super) fn arrive_at_plan(&mut self, path: Path<'_>, start: u64, arrives: bool) -> bool {
         let version = self.stack.functions.version;
+        let known = self.known(path.first(), start);
         if arrives {
-            let known = self.known(path.first(), start);
             self.arrive(start, path.first(), known);
+        } else {
+            self.run_on(of(known), start);
         }
         let plan = self.plans.fitting(path.id, version);
         let function = plan.map(|plan| plan.function);
@@ -85,7 +87,6 @@ impl<S: Symbols, O: Output> Calls<S, O> {
             steps = behind;
             let block = path.block(step, behind);
             let known = self.known_before(&block)?;
-            let goes_on = arrival == Some(Arrival::Jump) && known.function == function;
             if known.stub {
                 if !arrival.is_some_and(Arrival::passes) || block.kind == BlockKind::Return {
                     return None;
@@ -94,7 +95,10 @@ impl<S: Symbols, O: Output> Calls<S, O> {
                 self.plans.push(block.id, self.edges.slot_on_path(&block));
                 continue;
             }
-            if !goes_on {
+            if arrival == Some(Arrival::CallBehind) {
+                arrival = Some(self.behind_call(Some(function), of(known)));
+            }
+            if arrival != Some(Arrival::Jump) || known.function != function {
                 match arrival {
                     None => {}
                     Some(Arrival::Jump) if !self.stack.functions.role(function).jumps_far() => {
@@ -117,6 +121,11 @@ impl<S: Symbols, O: Output> Calls<S, O> {
                     {
                         self.plans.moves.push(Move::pop(std::mem::take(&mut run)));
                         (function, returns_to) = open.pop()?;
+                        if self.runs_on(function, of(known)) {
+                            let entry = Entry { flags: TAIL_CALL, ..plain(of(known), block.start, block.start) };
+                            self.plans.moves.push(Move::enter(0, &entry));
+                            function = known.function;
+                        }
                     }
                     _ => return None,
                 }

@@ -137,7 +137,7 @@ impl<S: Symbols, O: Output> Sink for Calls<S, O> {
         match self.arrival {
             _ if kind == DisableKind::Asynchronous => {}
             // What is behind a far branch is not traced, nor what a call leads to that is out of the filtered addresses.
-            Arrival::Far | Arrival::Call => self.arrival = Arrival::Jump,
+            Arrival::Far | Arrival::Call | Arrival::CallBehind => self.arrival = Arrival::Jump,
             // Nor the caller that a function which alone is traced returns to.
             Arrival::Return if self.stack.depth() == 1 => {
                 self.stack.pop(0);

@@ -18,11 +18,13 @@ pub const MAX_LOCALS: usize = 1 << 12;
 impl<O: Output> Stack<O> {
     /// Unwinds to the call that called `setjmp` before `address`. False when none is known.
     pub fn land(&mut self, address: u64) -> bool {
-        let Some(depth) = self.landings.innermost(address) else {
+        let landing = self.landings.innermost(address);
+        if landing.is_none_or(|landing| landing.used) {
             self.does_not_land(address);
-            return false;
-        };
-        self.unwind(depth);
+        }
+        let Some(landing) = landing else { return false };
+        self.unwind(landing.depth);
+        self.landings.land_at(landing);
         true
     }
 
@@ -33,7 +35,7 @@ impl<O: Output> Stack<O> {
         }
         let depth = self.frames.len();
         self.hold(depth);
-        self.landings.remember(Landing { address, depth });
+        self.landings.remember(Landing { address, depth, used: false });
         if let Some(outer) = &mut self.outer {
             outer.most_landings = outer.most_landings.max(self.landings.len());
         }

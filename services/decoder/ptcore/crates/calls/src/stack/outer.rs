@@ -32,7 +32,7 @@ pub struct Outer {
     pub no_returns: HashSet<(u32, u64)>,
     /// From behind which level on no call is one of the function.
     pub not_open: HashSet<(u32, u32)>,
-    /// No `setjmp` around it returns to these addresses, and no interruption resumes at those.
+    /// No `setjmp` around it returns to these addresses where it might be landed at, and no interruption resumes at those.
     pub no_landings: HashSet<u64>,
     pub no_resumptions: HashSet<u64>,
     /// Calls inside functions and landings that were remembered at a time.

@@ -316,6 +316,7 @@ impl Machine {
                     self.called(next);
                     return self.target(target);
                 }
+                Kind::IndirectJump if self.random.once_in(8) => return self.jump_back(),
                 Kind::IndirectJump => {
                     let target = if self.random.once_in(4) { self.anywhere() } else { self.any_entry() };
                     return self.target(target);
@@ -373,6 +374,12 @@ impl Machine {
                 self.flush();
             }
         }
+    }
+
+    /// Takes the return address off the stack and jumps to it.
+    fn jump_back(&mut self) {
+        let to = self.stack.pop().unwrap_or_else(|| self.anywhere());
+        self.target(to);
     }
 
     fn bit(&mut self, taken: bool) {
