@@ -317,6 +317,13 @@ fn a_jump_to_where_the_innermost_call_returns_to_is_its_end() {
     let found: Vec<_> = rows(&script.end()).iter().map(|row| (row.function, row.parent, row.flags)).collect();
     assert_eq!(found[1..], [(WORK, 0, 0), (LEAF, 1, 0), (LEAF, 1, 0)]);
 
+    // In one that calls itself it is a jump to a case behind that call.
+    let mut script = Script::at(MAIN);
+    script.call(MAIN, WORK).call(WORK, WORK).jump(WORK, WORK + 4).ret(WORK + 4, WORK + 4).ret(WORK + 4, MAIN + 4);
+    script.jump(MAIN + 4, MAIN);
+    let found: Vec<_> = rows(&script.end()).iter().map(|row| (row.function, row.parent, row.flags)).collect();
+    assert_eq!(found[1..], [(WORK, 0, 0), (WORK, 1, 0)]);
+
     // A function that begins behind a call which never returns is gone over into.
     let mut script = Script::at(MAIN);
     script.call(MAIN, WORK).block(WORK, 3, BlockKind::Jump, LEAF - 4).call(LEAF - 4, HANDLER).jump(HANDLER, LEAF);

@@ -22,7 +22,7 @@ impl<S: Symbols, O: Output> Calls<S, O> {
                 let within = known.called != u32::MAX && !entered.entry;
                 if self.stack.switches() {
                     self.switch(entered, address);
-                } else if !entered.entry && self.stack.jumps_back_to(address) {
+                } else if self.may_jump_back(entered) && self.stack.jumps_back_to(address) {
                     self.stack.pop(0);
                 } else if !within || self.stack.role() == Role::LongJump || !self.lands(entered.function, address) {
                     self.jump(entered, address);
@@ -80,6 +80,12 @@ impl<S: Symbols, O: Output> Calls<S, O> {
             return self.stack.call_locally(self.end);
         }
         self.stack.call(entered.function, self.last, target, self.end);
+    }
+
+    /// Whether a jump to what may stand behind a call leaves the function. Within one that calls itself it may be to a case of
+    /// its own that stands there.
+    fn may_jump_back(&self, entered: Entered) -> bool {
+        !entered.entry && self.stack.function() != Some(entered.function)
     }
 
     #[cold]
