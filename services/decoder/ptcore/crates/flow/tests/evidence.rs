@@ -145,6 +145,23 @@ impl<'s> Packets<'s> {
         false
     }
 
+    /// Whether a CYC stands behind a TSC without TMA, and an MTC in front of that.
+    pub fn have_cycles_behind_an_mtc_alone(&self) -> bool {
+        let (mut reader, mut is_behind_mtc, mut is_behind_tsc) = (Reader::new(self.0), false, false);
+        while reader.synchronize().is_some() {
+            while let Ok(Some(packet)) = reader.read() {
+                match packet {
+                    Packet::Mtc(_) => (is_behind_mtc, is_behind_tsc) = (true, false),
+                    Packet::Tsc(_) => is_behind_tsc = is_behind_mtc,
+                    Packet::Tma { .. } => is_behind_tsc = false,
+                    Packet::Cyc(_) if is_behind_tsc => return true,
+                    _ => {}
+                }
+            }
+        }
+        false
+    }
+
     /// Whether tracing is disabled at or behind that place.
     pub fn stop_from(&self, offset: usize) -> bool {
         self.between(offset, self.0.len()).iter().any(|packet| matches!(packet, Packet::TipPgd(_)))

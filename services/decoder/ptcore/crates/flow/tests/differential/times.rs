@@ -14,6 +14,7 @@ pub fn compare(compared: &Compared, stream: &[u8], config: &Config) -> Result<u6
     let Compared { times, lost, .. } = compared;
     let mut time = Time::new(*config);
     let mut reader = Reader::with_errata(stream, config.errata);
+    let losses = lost.len();
     let (mut lost, mut behind) = (lost.iter().peekable(), 0);
     let mut event = times.iter().enumerate().peekable();
     let mut at_fup = None;
@@ -49,7 +50,7 @@ pub fn compare(compared: &Compared, stream: &[u8], config: &Config) -> Result<u6
     }
     match event.next() {
         Some((number, (libipt, here))) => Err(format!(
-            "the time of event {number}: libipt {libipt:x?}, here {here:x}: behind no packet from its own on"
+            "the time of event {number}, {losses} losses: libipt {libipt:x?}, here {here:x}: behind no packet from its own on"
         )),
         None => Ok(behind),
     }
