@@ -12,6 +12,8 @@ const WORK_PAD: u64 = WORK + 50;
 pub const LEAF: u64 = 0x3000;
 const SETJMP: u64 = 0x4000;
 const LONGJMP: u64 = 0x5000;
+/// What calls the other one, and is come back to by itself.
+const SIGSETJMP: u64 = 0x1_3000;
 pub const HANDLER: u64 = 0x6000;
 pub const RESTORER: u64 = 0x7000;
 /// The page of stubs, and that of what returns for others.
@@ -39,7 +41,7 @@ impl Symbols for Pages {
             bias: 0,
             entry: !bare && address == start,
             role: match start {
-                SETJMP => Role::SetJump,
+                SETJMP | SIGSETJMP => Role::SetJump,
                 LONGJMP => Role::LongJump,
                 STUBS => Role::Stub,
                 RETURNS => Role::ReturnStub,
@@ -238,6 +240,22 @@ fn longjmp_unwinds_to_the_call_of_setjmp() {
     assert_eq!(rows.iter().map(|row| row.function).collect::<Vec<_>>(), [MAIN, SETJMP, WORK, LONGJMP, LEAF]);
     assert_eq!([rows[2].flags, rows[3].flags], [UNWOUND, UNWOUND]);
     assert_eq!((rows[4].depth, rows[4].parent), (1, 0));
+}
+
+#[test]
+fn a_longjmp_into_what_called_setjmp_for_its_caller_is_another_call_of_that() {
+    let mut script = Script::at(MAIN);
+    script.call(MAIN, SIGSETJMP).call(SIGSETJMP, SETJMP).ret(SETJMP, SIGSETJMP + 4);
+    script.block(SIGSETJMP + 4, 3, BlockKind::Jump, LEAF).ret(LEAF, MAIN + 4);
+    for _ in 0..2 {
+        script.call(MAIN + 4, WORK).call(WORK, LONGJMP).jump(LONGJMP, SIGSETJMP + 4);
+        script.block(SIGSETJMP + 4, 3, BlockKind::Jump, LEAF).ret(LEAF, MAIN + 4);
+    }
+    script.jump(MAIN + 4, MAIN);
+    let found: Vec<_> = rows(&script.end()).iter().map(|row| (row.function, row.parent, row.flags)).collect();
+    assert_eq!(found[1..4], [(SIGSETJMP, 0, 0), (SETJMP, 1, 0), (LEAF, 0, TAIL_CALL)]);
+    let turn = |work| [(WORK, 0, UNWOUND), (LONGJMP, work, UNWOUND), (SIGSETJMP, 0, 0), (LEAF, 0, TAIL_CALL)];
+    assert_eq!(found[4..], [turn(4), turn(8)].concat());
 }
 
 #[test]

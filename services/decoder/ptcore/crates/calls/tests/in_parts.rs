@@ -316,42 +316,46 @@ fn callers_that_are_found_late_are_found_by_parts_as_well() {
 }
 
 /// A function calls `setjmp` and then, time and again, one of three: `longjmp`, which leads back behind the `setjmp`; itself; or it
-/// returns. PSBs stand behind that `setjmp`.
-fn trying_again(seed: u64, turns: usize, psb_every: usize) -> (Sections, Vec<u8>) {
+/// returns. PSBs stand behind that `setjmp`, which may be one that calls the other, and is come back to by itself.
+fn trying_again(turns: usize, psb_every: usize, around: bool) -> (Sections, Vec<u8>) {
     const SET_JUMP: u64 = machine::BASE + 0x100;
     const LONG_JUMP: u64 = machine::BASE + 0x200;
     const TRIES: u64 = machine::BASE + 0x1400;
     const BEHIND: u64 = TRIES + 5;
-    let mut code = vec![0x90; 0x2000];
+    const AROUND: u64 = machine::BASE + 0x4100;
+    let mut code = vec![0x90; 0x5000];
     let mut put = |at: u64, bytes: &[u8]| code[(at - machine::BASE) as usize..][..bytes.len()].copy_from_slice(bytes);
     let call = |at: u64, callee: u64| [&[0xe8][..], &(callee.wrapping_sub(at + 5) as u32).to_le_bytes()].concat();
-    put(TRIES, &[call(TRIES, SET_JUMP), vec![0x74, 0x19, 0x74, 0x27]].concat());
+    let called = if around { AROUND } else { SET_JUMP };
+    put(TRIES, &[call(TRIES, called), vec![0x74, 0x19, 0x74, 0x27]].concat());
+    put(AROUND, &[call(AROUND, SET_JUMP), vec![0xc3]].concat());
     put(BEHIND + 4, &[call(BEHIND + 4, TRIES), vec![0xeb, 0xf5]].concat());
     put(TRIES + 0x20, &call(TRIES + 0x20, LONG_JUMP));
     put(TRIES + 0x30, &[0xc3]);
     put(SET_JUMP, &[0xc3]);
     put(LONG_JUMP, &[0xff, 0xe0]);
-    let (mut random, mut stream) = (Random(seed), Vec::new());
+    let (mut random, mut stream) = (Random(psb_every as u64), Vec::new());
     let mut tell = |packet| write(&mut stream, packet);
     let ip = |address| Ip { compression: Compression::Full, payload: address };
     let mode = Packet::ModeExec { mode: Execution::Bits64, interrupt_flag: true };
     [Packet::Psb, mode, Packet::Psbend, Packet::TipPge(ip(TRIES))].into_iter().for_each(&mut tell);
-    tell(Packet::Tip(ip(BEHIND)));
+    let set: &[u64] = if around { &[AROUND + 5, BEHIND] } else { &[BEHIND] };
+    set.iter().for_each(|&to| tell(Packet::Tip(ip(to))));
     for turn in 1..turns {
         if turn % psb_every == 0 {
             [Packet::Psb, mode, Packet::Fup(ip(BEHIND)), Packet::Psbend].into_iter().for_each(&mut tell);
         }
-        let (bits, count, to) = [(1, 1, BEHIND), (0, 2, BEHIND), (1, 2, BEHIND + 9)][random.below(7) / 3];
+        let (bits, count, to) = [(1, 1, set), (0, 2, set), (1, 2, &[BEHIND + 9])][random.below(7) / 3];
         tell(Packet::Tnt { bits, count });
-        tell(Packet::Tip(ip(to)));
+        to.iter().for_each(|&to| tell(Packet::Tip(ip(to))));
     }
     (Sections(BTreeMap::from([(machine::BASE, code)])), stream)
 }
 
 #[test]
 fn who_is_landed_in_when_it_was_before_is_told_by_parts_as_well() {
-    for psb_every in [2, 5, 30] {
-        let (memory, data) = trying_again(psb_every as u64, 400 * psb_every, psb_every);
+    for (psb_every, around) in [(2, false), (5, false), (30, false), (2, true), (30, true)] {
+        let (memory, data) = trying_again(400 * psb_every, psb_every, around);
         let (parts, again) = compare("trying again", &memory, &data);
         assert!(parts > 50 && again > 10, "{parts} parts, {again} of them once more");
     }

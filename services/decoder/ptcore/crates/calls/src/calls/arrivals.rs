@@ -139,7 +139,7 @@ impl<S: Symbols, O: Output> Calls<S, O> {
     /// Whether an indirect jump into the middle of a function leads to a call of it that is open, as that of an unwinder does,
     /// and that of a `longjmp` which no symbol names.
     fn lands(&mut self, function: u32, target: u64) -> bool {
-        if self.stack.land(target) {
+        if self.stack.land(function, self.last, target) {
             return self.stack.function() == Some(function);
         }
         self.unwinds_to(function, target)
@@ -155,7 +155,7 @@ impl<S: Symbols, O: Output> Calls<S, O> {
 
     /// True when the jump left the function that jumps far.
     fn long_jump(&mut self, entered: Entered, target: u64) -> bool {
-        let landed = self.stack.land(target);
+        let landed = self.stack.land(entered.function, self.last, target);
         if landed && self.stack.function() == Some(entered.function) {
             return true;
         }

@@ -1,9 +1,10 @@
 //! Where calls may go on without a return of their own: behind `setjmp`, and inside the function itself.
 
-use super::frame::{HOLDS, NO_ADDRESS};
+use super::frame::{Entry, HOLDS, NO_ADDRESS};
 use super::remembered::Landing;
 use super::Stack;
 use crate::output::Output;
+use pt_image::Role;
 
 /// The return address of a call inside a function.
 #[derive(Clone, Copy, Debug)]
@@ -16,8 +17,8 @@ pub struct Local {
 pub const MAX_LOCALS: usize = 1 << 12;
 
 impl<O: Output> Stack<O> {
-    /// Unwinds to the call that called `setjmp` before `address`. False when none is known.
-    pub fn land(&mut self, address: u64) -> bool {
+    /// Unwinds to the call that called `setjmp` before `address`, which a jump at `from` leads to. False when none is known.
+    pub fn land(&mut self, function: u32, from: u64, address: u64) -> bool {
         let landing = self.landings.innermost(address);
         if landing.is_none_or(|landing| landing.used) {
             self.does_not_land(address);
@@ -25,6 +26,9 @@ impl<O: Output> Stack<O> {
         let Some(landing) = landing else { return false };
         self.unwind(landing.depth);
         self.landings.land_at(landing);
+        if let Some(returns_to) = landing.returns_to {
+            self.push(&Entry { function, call_address: from, target: address, returns_to, flags: 0 });
+        }
         true
     }
 
@@ -33,9 +37,15 @@ impl<O: Output> Stack<O> {
         if address == NO_ADDRESS {
             return;
         }
-        let depth = self.frames.len();
+        let inside = self.role() == Role::SetJump;
+        let returns_to = if inside { self.caller_goes_on_at() } else { None };
+        if inside && returns_to.is_none() {
+            self.not_known_here();
+        }
+        let depth = self.frames.len() - usize::from(returns_to.is_some());
+        self.landings.forget_below(depth);
         self.hold(depth);
-        self.landings.remember(Landing { address, depth, used: false });
+        self.landings.remember(Landing { address, depth, used: false, returns_to });
         if let Some(outer) = &mut self.outer {
             outer.most_landings = outer.most_landings.max(self.landings.len());
         }

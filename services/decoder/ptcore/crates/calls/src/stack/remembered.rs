@@ -10,6 +10,9 @@ pub struct Landing {
     pub depth: usize,
     /// A jump led there since `setjmp` was called.
     pub used: bool,
+    /// It is inside of a function of that kind, which has returned by then, and then returns to here again: `sigsetjmp` of musl keeps its
+    /// own return address for `siglongjmp` (src/signal/x86_64/sigsetjmp.s).
+    pub returns_to: Option<u64>,
 }
 
 /// As many are remembered as calls may be open.
@@ -50,7 +53,10 @@ impl Landings {
     pub fn remember(&mut self, landing: Landing) {
         let last = self.last_of(landing.address, false).max(self.last_of(landing.address, true));
         match last.filter(|&index| self.list[index].depth == landing.depth) {
-            Some(index) => self.mark(index, landing.used),
+            Some(index) => {
+                self.mark(index, landing.used);
+                self.list[index].returns_to = landing.returns_to;
+            }
             None if self.list.len() < MAX_LANDINGS => self.list.push(landing),
             None => {}
         }
@@ -113,7 +119,7 @@ mod tests {
     use super::*;
 
     fn unused(address: u64, depth: usize) -> Landing {
-        Landing { address, depth, used: false }
+        Landing { address, depth, used: false, returns_to: None }
     }
 
     #[test]
