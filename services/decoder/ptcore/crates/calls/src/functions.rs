@@ -241,7 +241,8 @@ impl Functions {
         let behind = (Bound::Excluded(address.wrapping_sub(place.bias)), Bound::Unbounded);
         let next = found.range(behind).next();
         let end = next.map_or(place.end, |(start, _)| start.wrapping_add(place.bias).min(place.end));
-        begin.saturating_add(1)..end
+        // The code in front may be a file's in this epoch.
+        begin.saturating_add(1).max(address)..end
     }
 
     /// Whether the image knows a function that is entered there.
@@ -351,12 +352,19 @@ mod tests {
         let mut functions = Functions::default();
         let place = bare(0x5000, 0x6000);
         let one = functions.at(&place, 0x5100, true);
-        assert_eq!(functions.body(one.function, &place, 0x5180), 0x5101..0x6000);
+        assert_eq!(functions.body(one.function, &place, 0x5100), 0x5101..0x6000);
         functions.at(&place, 0x5200, true);
-        assert_eq!(functions.body(one.function, &place, 0x5180), 0x5101..0x5200);
+        assert_eq!(functions.body(one.function, &place, 0x5100), 0x5101..0x5200);
         let named = Place { function: Some(3), ..bare(0x5400, 0x5500) };
         let two = functions.at(&named, 0x5480, false);
         assert_eq!(functions.body(two.function, &named, 0x5480), 0x5401..0x5500);
+    }
+
+    #[test]
+    fn of_code_that_nothing_divides_only_what_is_behind_an_address_is_the_same() {
+        let mut functions = Functions::default();
+        let one = functions.at(&bare(0x5000, 0x5200), 0x5100, true);
+        assert_eq!(functions.body(one.function, &bare(0x5000, 0x6000), 0x5800), 0x5800..0x6000);
     }
 
     #[test]

@@ -17,6 +17,7 @@ mod machine;
 mod nested;
 mod parts;
 mod paths;
+mod pieces;
 mod side_by_side;
 #[path = "../../flow/tests/support/mod.rs"]
 mod support;

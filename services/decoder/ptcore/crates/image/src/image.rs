@@ -6,6 +6,7 @@ mod error;
 mod owners;
 mod pieces;
 mod places;
+mod runs;
 
 pub use changes::{Change, Standing};
 pub use error::{ImageError, MAX_EPOCH};
@@ -14,8 +15,9 @@ pub use places::Description;
 use crate::Binary;
 use owners::{Owner, Stretch, NOBODY};
 use pieces::Piece;
+use runs::Runs;
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// Whatever addresses can belong to.
 enum Space {
@@ -58,6 +60,8 @@ pub struct Image {
     spaces: Vec<Space>,
     sections: Vec<Section>,
     pieces: BTreeMap<u64, Piece>,
+    /// Of the pieces as they are; found when they are first asked for.
+    runs: OnceLock<Runs>,
     by_binary: HashMap<(usize, String), u32>,
     by_missing: HashMap<(String, String), u32>,
     by_file: HashMap<(u32, u64), u32>,
@@ -80,6 +84,7 @@ impl Image {
             spaces: vec![Space::Unmapped, Space::Code],
             sections: vec![Section { space: UNMAPPED, content: Content::Missing }],
             pieces: BTreeMap::new(),
+            runs: OnceLock::new(),
             by_binary: HashMap::new(),
             by_missing: HashMap::new(),
             by_file: HashMap::new(),

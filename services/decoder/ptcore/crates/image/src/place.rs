@@ -10,9 +10,10 @@ pub struct Place {
     pub space: u32,
     /// The function in the space; `None` where nothing says how the code is divided.
     pub function: Option<u32>,
-    /// Where the stretch of code around the address that belongs to the function (or to none) begins and ends. A function is
-    /// entered nowhere behind the begin, and up to the end the same is known of every address.
+    /// Where the function begins, as far as it stands around the address, or the code that nothing divides; in
+    /// front of the address other code may stand there. A function is entered nowhere behind.
     pub start: u64,
+    /// From the address up to here the same is known of every address.
     pub end: u64,
     /// Subtracted from an address it gives the address in the binary's own address space.
     pub bias: u64,

@@ -115,6 +115,21 @@ fn code_where_the_file_is_gone_has_no_name() {
     assert_eq!((place.function, place.start, place.end), (None, victim, victim + 9));
 }
 
+#[test]
+fn code_on_both_sides_of_a_file_is_not_one_stretch() {
+    if !have(&[GCC]) {
+        return;
+    }
+    let program = program();
+    let mut image = Image::new();
+    image.code(1, BASE - 16, vec![0x90; 16]).unwrap();
+    image.code(1, BASE + 0x100, vec![0x90; 16]).unwrap();
+    let begins = |image: &Image| [BASE - 8, BASE + 0x108].map(|address| image.place(1, address).start);
+    assert_eq!(begins(&image), [BASE - 16, BASE - 16]);
+    image.map(2, BASE + 0x80, 0x40, 0, &program.binary, "/bin/program").unwrap();
+    assert_eq!(begins(&image), [BASE - 16, BASE + 0x100]);
+}
+
 /// Whether files and code come in one epoch or one after the other.
 #[test]
 fn its_changes_say_what_code_was_written_over() {

@@ -151,7 +151,9 @@ impl<'a, 'o, M: Code> FlowListing<'a, 'o, M> {
             None => (place.bias, known.binary.rsplit('/').next().unwrap_or_default().to_owned()),
         };
         let name = if self.lines.form == Form::Text { into_escaped(name) } else { name };
-        let (start, end) = (place.start.min(address), place.end.max(address.wrapping_add(1)));
+        // In front of code that nothing divides other code may stand.
+        let start = place.function.map_or(address, |_| place.start.min(address));
+        let end = place.end.max(address.wrapping_add(1));
         self.here = Here { epoch, start, end, base, name, module: known.binary };
     }
 

@@ -20,6 +20,7 @@ impl Image {
             return Err(ImageError::EpochBack { epoch, last: self.epoch });
         }
         self.epoch = epoch;
+        self.runs.take();
         self.split(address);
         self.split(end);
         let mut at = address;

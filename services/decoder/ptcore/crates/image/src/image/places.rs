@@ -29,29 +29,27 @@ impl Symbols for Image {
         let Some((section, start, end)) = self.section_at(epoch, address) else {
             return bare(UNMAPPED, 0, u64::MAX);
         };
+        let is_generated = self.is_generated(section);
+        let begin = if is_generated { self.run_begin(address) } else { start };
         let Section { space, content } = &self.sections[section as usize];
         let (delta, binary) = match (content, self.binary(*space)) {
             (Content::File { delta } | Content::Code { delta: Some(delta), .. }, Some(binary)) => (*delta, binary),
-            (Content::Code { address, bytes, .. }, _) => return bare(*space, *address, *address + bytes.len() as u64),
-            _ => return bare(*space, start, end),
+            _ => return bare(*space, begin, end),
         };
         let Some(own) = binary.address_of(address.wrapping_sub(delta)) else {
-            return bare(*space, start, end);
+            return bare(*space, begin, end);
         };
         let bias = address.wrapping_sub(own);
         let found = binary.find(own);
         let function = found.function.map(|number| binary.function(number));
         // Behind its mapping other code may stand than the file's.
-        let (mut first, mut last) = (found.start.wrapping_add(bias), found.end.wrapping_add(bias).min(end));
+        let (first, last) = (found.start.wrapping_add(bias), found.end.wrapping_add(bias).min(end));
         // Names of generated code say nothing of what else stands around it.
-        if let (true, None, Content::Code { address, bytes, .. }) = (*space == self.generated.space, function, content)
-        {
-            (first, last) = (first.max(*address), last.min(*address + bytes.len() as u64));
-        }
+        let is_bare = is_generated && function.is_none();
         Place {
             space: *space,
             function: found.function,
-            start: first,
+            start: if is_bare { first.max(begin) } else { first },
             end: last,
             bias,
             entry: function.is_some_and(|function| function.address == own),
