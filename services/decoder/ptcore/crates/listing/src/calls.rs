@@ -293,7 +293,7 @@ mod tests {
         data
     }
 
-    fn listed(form: Form, list: impl Fn(&Image, &mut Lines<'_>)) -> Vec<String> {
+    fn listed(form: Form, list: impl Fn(&Arc<Image>, &mut Lines<'_>)) -> Vec<String> {
         let mut image = Image::new();
         image.code(0, 0x1000, CODE.to_vec()).unwrap();
         let mut told = String::new();
@@ -301,22 +301,22 @@ mod tests {
             told.push_str(&batch);
             true
         });
-        list(&image, &mut lines);
+        list(&Arc::new(image), &mut lines);
         lines.flush();
         drop(lines);
         told.lines().map(str::to_owned).collect()
     }
 
-    fn list_calls(image: &Image, max_depth: u32, lines: &mut Lines<'_>) {
-        let writer = || CallWriter { code: image, max_depth, chains: None };
+    fn list_calls(image: &Arc<Image>, max_depth: u32, lines: &mut Lines<'_>) {
+        let writer = || CallWriter { code: Arc::clone(image), max_depth, chains: None };
         write_calls(2, lines, writer, |page| {
-            let mut calls = Calls::handing_out(image, CallListing::new(image, thread(), page));
+            let mut calls = Calls::handing_out(image, CallListing::new(Arc::clone(image), thread(), page));
             Flow::new(image).decode(&stream(), &Config::default(), &[], &mut calls);
             calls.end_stream();
         });
     }
 
-    fn list_functions(image: &Image, lines: &mut Lines<'_>) {
+    fn list_functions(image: &Arc<Image>, lines: &mut Lines<'_>) {
         let mut calls = Calls::handing_out(image, Dropped);
         Flow::new(image).decode(&stream(), &Config::default(), &[], &mut calls);
         let totals = calls.end_stream();

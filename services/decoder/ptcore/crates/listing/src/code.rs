@@ -63,20 +63,6 @@ impl<I: Borrow<Image>> Code for Memory<'_, I> {
     }
 }
 
-impl<C: Code + ?Sized> Code for &C {
-    fn why_no_code(&self, epoch: u32, address: u64) -> String {
-        (**self).why_no_code(epoch, address)
-    }
-
-    fn binary(&self, space: u32) -> Option<&Arc<Binary>> {
-        (**self).binary(space)
-    }
-
-    fn describe(&self, space: u32, function: Option<u32>, address: u64) -> Description {
-        (**self).describe(space, function, address)
-    }
-}
-
 impl<C: Code> Code for Arc<C> {
     fn why_no_code(&self, epoch: u32, address: u64) -> String {
         (**self).why_no_code(epoch, address)

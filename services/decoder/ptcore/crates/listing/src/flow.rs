@@ -287,6 +287,7 @@ mod tests {
     use pt_image::Image;
     use pt_packet::writer::write;
     use pt_packet::{Compression, Execution, Ip, Packet};
+    use std::sync::Arc;
 
     /// nop; jne +2; two nops; ret.
     const CODE: [u8; 6] = [0x90, 0x75, 0x02, 0x90, 0x90, 0xc3];
@@ -294,6 +295,7 @@ mod tests {
     fn listed(form: Form, detail: Detail) -> Vec<String> {
         let mut image = Image::new();
         image.code(0, 0x40_1000, CODE.to_vec()).unwrap();
+        let image = Arc::new(image);
         let mut data = Vec::new();
         let at = |payload| Ip { compression: Compression::SignExtend48, payload };
         for packet in [
@@ -312,7 +314,7 @@ mod tests {
             told.push_str(&batch);
             true
         });
-        let mut sink = FlowListing::new(&image, Who(&[]), "7", detail, &mut lines);
+        let mut sink = FlowListing::new(Arc::clone(&image), Who(&[]), "7", detail, &mut lines);
         Flow::new(&image).decode(&data, &Config::default(), &[], &mut sink);
         lines.flush();
         drop(lines);
@@ -358,7 +360,6 @@ mod tests {
 
     #[test]
     fn a_loss_has_the_numbers_of_other_lists_and_nothing_that_is_not_known() {
-        let image = Image::new();
         let told = |tsc0, address| {
             let loss = Loss { offset: 16, size: 3, reason: Reason::NoCode, address, epoch: 0, tsc0, tsc1: 2 * tsc0 };
             let mut told = String::new();
@@ -366,7 +367,7 @@ mod tests {
                 told.push_str(&batch);
                 true
             });
-            let mut sink = FlowListing::new(&image, Who(&[]), "7", Detail::Blocks, &mut lines);
+            let mut sink = FlowListing::new(Arc::new(Image::new()), Who(&[]), "7", Detail::Blocks, &mut lines);
             sink.loss(&loss);
             sink.overflow(32, None, tsc0);
             lines.flush();
