@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 from permille.api.decoder.v1 import decoder_pb2
 from permille.cli.client import MeshClient, in_mesh, parts
+from permille.cli.html_page import MOST_LEVELS
 from permille.cli.invocation import Invocation, command
 from permille.cli.output_file import write_file_from
 from permille.cli.rendering.more_rows import MOST_CALLS
@@ -35,7 +36,6 @@ class Format(StrEnum):
 
 # Each stack of a profile names all of its levels: whole, a recursion takes the square of its depth.
 _PROFILES = (Format.FOLDED, Format.PPROF)
-_MOST_LEVELS = 1000
 # As the API counts levels.
 _DEEPEST = (1 << 31) - 1
 _BINARY = (Format.PERFETTO, Format.PPROF, Format.PARQUET)
@@ -82,7 +82,7 @@ def export(
             max=_DEEPEST,
             metavar="N",
             help="For time lines and profiles: keep the calls of the outermost N levels; 0: all."
-            f" Default: {_MOST_LEVELS} for folded and pprof, else all.",
+            f" Default: {MOST_LEVELS} for folded and pprof, else all.",
         ),
     ] = None,
 ) -> None:
@@ -98,7 +98,7 @@ def export(
       permille export --format csv --table functions -o -
     """
 
-    levels = max_depth if max_depth is not None else _MOST_LEVELS if form in _PROFILES else 0
+    levels = max_depth if max_depth is not None else MOST_LEVELS if form in _PROFILES else 0
 
     async def work(client: MeshClient) -> tuple[str, Path | None, int, _Pieces]:
         wanted = chosen(await list_sessions(client), session)

@@ -69,10 +69,11 @@ class PerfSession:
 
     def disable(self) -> None:
         """When it returns, nothing is written any more; any number of times."""
-        for _ in range(_ENOUGH_TIMES):
+        for times in range(_ENOUGH_TIMES):
+            if times:
+                time.sleep(_UNTIL_BORN_S)
             for file in self._files:
                 ioctl(file, perf.IOC_DISABLE, 0)
-            time.sleep(_UNTIL_BORN_S)
 
     def all_exited(self) -> bool:
         """Whether every thread, and all that they started, are gone."""

@@ -47,15 +47,10 @@ impl Arrival {
         matches!(self, Arrival::Jump | Arrival::IndirectJump)
     }
 
-    #[inline(always)]
-    pub fn is_call(self) -> bool {
-        matches!(self, Arrival::Call | Arrival::CallBehind)
-    }
-
     /// Whether a stub may be passed through on this way.
     #[inline(always)]
     pub fn passes(self) -> bool {
-        self.is_jump() || self.is_call()
+        self.is_jump() || matches!(self, Arrival::Call | Arrival::CallBehind)
     }
 }
 

@@ -105,13 +105,13 @@ fn parse(data: &[u8], conversion: Option<Conversion>) -> Result<Dump, String> {
             _ => {}
         }
     }
-    written.close();
+    let code = written.finish();
     let doubt = (!tsc && written.replaced).then(|| DOUBT.to_owned());
     let unnamed = (written.unnamed > 0)
         .then(|| format!("its code is written over too often: {} functions have no names", written.unnamed));
     let told: Vec<_> = [left_out(data, at), doubt, unnamed].into_iter().flatten().collect();
     let made = if made == 0 { 0 } else { ticks.map_or(made, |conversion| conversion.ticks(made)) };
-    Ok(Dump { code: written.finish(), by_tsc: tsc, made, damage: (!told.is_empty()).then(|| told.join("; ")) })
+    Ok(Dump { code, by_tsc: tsc, made, damage: (!told.is_empty()).then(|| told.join("; ")) })
 }
 
 fn record(data: &[u8], at: usize) -> Option<(u32, u64, &[u8])> {

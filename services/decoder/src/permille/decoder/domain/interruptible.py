@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
+from permille.decoder.domain.uninterrupted import end_of
+
 _Result = TypeVar("_Result")
 _AGAIN_S = 0.05
 
@@ -17,13 +19,8 @@ async def interruptible(interrupt: Callable[[], None], work: Callable[[], _Resul
     try:
         return await asyncio.shield(step)
     except asyncio.CancelledError:
-        while not step.done():
-            # Between two of its statements DuckDB forgets that it was interrupted.
-            interrupt()
-            try:
-                await asyncio.wait({step}, timeout=_AGAIN_S)
-            except asyncio.CancelledError:
-                continue
+        # Between two of its statements DuckDB forgets that it was interrupted.
+        await end_of(step, meanwhile=interrupt, every_s=_AGAIN_S)
         # Nobody is left to be told.
         step.exception()
         raise

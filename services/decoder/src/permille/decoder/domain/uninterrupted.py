@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any, TypeVar
 
 _Result = TypeVar("_Result")
@@ -15,9 +16,15 @@ async def uninterrupted(work: Coroutine[Any, Any, _Result]) -> _Result:
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
-        while not task.done():
-            try:
-                await asyncio.wait({task})
-            except asyncio.CancelledError:
-                continue
+        await end_of(task)
         raise
+
+
+async def end_of(
+    work: asyncio.Future[Any], *, meanwhile: Callable[[], None] = lambda: None, every_s: float | None = None
+) -> None:
+    """Waits for it, whoever is cancelled; `meanwhile` is called first and then every so many seconds."""
+    while not work.done():
+        meanwhile()
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait({work}, timeout=every_s)

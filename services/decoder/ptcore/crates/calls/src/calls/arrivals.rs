@@ -91,24 +91,16 @@ impl<S: Symbols, O: Output> Calls<S, O> {
     #[cold]
     #[inline(never)]
     fn call_behind(&mut self, entered: Entered, target: u64) {
-        match self.behind_call(self.stack.function(), entered) {
-            Arrival::Call => self.call(entered, target),
-            _ if self.stack.function() == Some(entered.function) => {}
-            _ => self.jump(entered, target),
-        }
-    }
-
-    /// How what stands behind a call that `function` made of it is reached.
-    pub(super) fn behind_call(&self, function: Option<u32>, entered: Entered) -> Arrival {
+        let function = self.stack.function();
         if self.begins_another(function, entered) {
-            Arrival::Call
-        } else {
-            Arrival::Jump
+            self.call(entered, target);
+        } else if function != Some(entered.function) {
+            self.jump(entered, target);
         }
     }
 
     /// Whether another function than this one, which the image knows, is entered.
-    fn begins_another(&self, function: Option<u32>, entered: Entered) -> bool {
+    pub(super) fn begins_another(&self, function: Option<u32>, entered: Entered) -> bool {
         function != Some(entered.function) && self.stack.functions.is_divided_at(entered)
     }
 

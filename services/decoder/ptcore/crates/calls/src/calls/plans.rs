@@ -96,7 +96,8 @@ impl<S: Symbols, O: Output> Calls<S, O> {
                 continue;
             }
             if arrival == Some(Arrival::CallBehind) {
-                arrival = Some(self.behind_call(Some(function), of(known)));
+                let calls = self.begins_another(Some(function), of(known));
+                arrival = Some(if calls { Arrival::Call } else { Arrival::Jump });
             }
             if arrival != Some(Arrival::Jump) || known.function != function {
                 match arrival {

@@ -76,13 +76,13 @@ impl<'d> Written<'d> {
     }
 
     /// All of them, with the time at which each was there.
-    pub fn finish(mut self) -> Vec<(u64, Mapping)> {
+    pub fn finish(&mut self) -> Vec<(u64, Mapping)> {
         self.close();
-        self.mappings
+        std::mem::take(&mut self.mappings)
     }
 
     /// Makes a file of those that wait.
-    pub fn close(&mut self) {
+    fn close(&mut self) {
         self.taken.clear();
         let next = std::mem::take(&mut self.next);
         let mut by_address: Vec<_> = next.iter().collect();
@@ -212,9 +212,8 @@ mod tests {
         for (tsc, code) in (1..).zip(&code) {
             written.load(tsc, 0x1000, (b"made", code));
         }
-        written.close();
-        assert_eq!(written.unnamed, 2);
         let (image, _) = image(written.finish());
+        assert_eq!(written.unnamed, 2);
         let names: Vec<_> = (0..4).map(|epoch| at(&image, epoch, 0x1000)).collect();
         assert_eq!(names[1], ("made".to_owned(), 0x1000, 2, vec![2, 0xc3]));
         assert_eq!(names[3].3, [4, 0xc3]);
