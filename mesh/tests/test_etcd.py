@@ -188,6 +188,20 @@ async def test_a_second_endpoint_is_tried_when_the_first_is_dead(etcd_server: Em
     await client.close()
 
 
+async def test_a_sign_of_life_is_given_up_before_the_lease_is_over(etcd_server: EmbeddedEtcd) -> None:
+    silent = await asyncio.start_server(lambda _, __: None, "127.0.0.1", 0)
+    host, port = silent.sockets[0].getsockname()
+    client = Etcd([etcd_server.endpoint, f"{host}:{port}"], timeout_s=600)
+    lease = await client.grant(60)
+    client.endpoints = client.endpoints[::-1]
+    with pytest.raises(Unavailable):
+        await client.keep_alive(lease, within_s=0.2)
+    # Another member is asked next.
+    assert await client.keep_alive(lease, within_s=60)
+    await client.close()
+    silent.close()
+
+
 async def test_an_etcd_with_mutual_tls_is_used_with_a_certificate_alone(tmp_path: Path) -> None:
     certs.create_authority(tmp_path)
     server = certs.issue_service(tmp_path, ["etcd"], node="etcd")

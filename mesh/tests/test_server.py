@@ -445,6 +445,22 @@ async def test_nobody_there_says_what_to_start(channels: Channels) -> None:
     assert "permille up" in caught.value.help
 
 
+async def test_who_looks_for_a_service_that_registers_again_waits_for_it(mesh_config: MeshConfig, etcd: Etcd) -> None:
+    channels = Channels(mesh_config, etcd, absent_s=60)
+    called = asyncio.create_task(call(channels, Request(budget_bytes=3)))
+    await asyncio.sleep(0.2)
+    assert not called.done()
+    async with allocator(mesh_config, echo):
+        assert (await called).total_bytes == 3
+    await channels.close()
+
+
+async def test_who_waited_in_vain_is_told_that_nobody_is_there(mesh_config: MeshConfig, etcd: Etcd) -> None:
+    channels = Channels(mesh_config, etcd, absent_s=0.1)
+    with pytest.raises(Unavailable, match="no allocator on n7 is running"):
+        await channels.to("allocator", "n7")
+
+
 @pytest.mark.parametrize("setting", ["listen", "metrics"])
 async def test_plain_text_off_loopback_is_refused(mesh_config: MeshConfig, setting: str) -> None:
     with pytest.raises(FailedPrecondition) as caught:

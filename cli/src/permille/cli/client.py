@@ -18,6 +18,8 @@ from permille.mesh.etcd import Etcd, connect
 from permille.mesh.interceptor import from_rpc_error
 
 _Result = TypeVar("_Result")
+# A service whose lease ran out while its machine stood still registers again within as many seconds.
+_ABSENT_S = 3.0
 
 
 class MeshClient:
@@ -63,7 +65,7 @@ async def mesh_client(config: MeshConfig) -> AsyncIterator[MeshClient]:
     """A client for as long as the block runs. Raises `Unavailable` when no etcd is known."""
     logs.configure("permille", config.node, level="error", style="console")
     etcd = connect(config)
-    channels = Channels(config, etcd)
+    channels = Channels(config, etcd, absent_s=_ABSENT_S)
     try:
         yield MeshClient(config, etcd, channels)
     finally:

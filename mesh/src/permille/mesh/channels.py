@@ -7,6 +7,7 @@ import ipaddress
 import json
 import random
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import grpc
@@ -15,7 +16,7 @@ from permille.mesh import discovery, tracing
 from permille.mesh.config import MeshConfig
 from permille.mesh.credentials import channel_credentials, server_name
 from permille.mesh.discovery import Endpoint
-from permille.mesh.errors import Unavailable
+from permille.mesh.errors import DeadlineExceeded, Unavailable
 from permille.mesh.etcd import Etcd
 from permille.mesh.plaintext import require_loopback
 
@@ -57,9 +58,11 @@ _OPTIONS: tuple[tuple[str, Any], ...] = (
 class Channels:
     """The channels of one process, shared by its calls: one for each replica set, round robin over its members."""
 
-    def __init__(self, config: MeshConfig, etcd: Etcd) -> None:
+    def __init__(self, config: MeshConfig, etcd: Etcd, *, absent_s: float = 0.0) -> None:
+        """`absent_s`: how long to look for a service that is not there, which may be about to register again."""
         self._config = config
         self._etcd = etcd
+        self._absent_s = absent_s
         self._credentials = channel_credentials(config)
         # Made once: they cost more memory than a channel.
         self._interceptors: Sequence[Any] = [*_deadlines(config.call_timeout_s), *tracing.client_interceptors(config)]
@@ -96,11 +99,7 @@ class Channels:
 
     async def _endpoints(self, name: str, service: str, instance: str | None) -> list[Endpoint]:
         try:
-            if instance is None:
-                found = await discovery.resolve(self._etcd, service)
-            else:
-                one = await discovery.find(self._etcd, service, instance)
-                found = [one] if one else []
+            found = await self._found(service, instance)
         except Unavailable:
             found = self._known.get(name, [])
             if not found:
@@ -108,6 +107,17 @@ class Channels:
         if not found:
             raise _nobody(service, instance)
         self._known[name] = found
+        return found
+
+    async def _found(self, service: str, instance: str | None) -> list[Endpoint]:
+        if instance is None:
+            found = await discovery.resolve(self._etcd, service)
+        else:
+            one = await discovery.find(self._etcd, service, instance)
+            found = [one] if one else []
+        if not found and self._absent_s:
+            with suppress(DeadlineExceeded):
+                found = [await discovery.wait_for(self._etcd, service, instance=instance, timeout_s=self._absent_s)]
         return found
 
     def _connect(self, service: str, target: str) -> grpc.aio.Channel:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import math
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
@@ -245,10 +246,13 @@ class Etcd:
         reply = await self._call(lambda c: rpc.LeaseStub(c).LeaseGrant, rpc.LeaseGrantRequest(TTL=ttl_s))
         return int(reply.ID)
 
-    async def keep_alive(self, lease: int) -> bool:
-        """A sign of life for a lease; False when etcd does not know it any more."""
+    async def keep_alive(self, lease: int, *, within_s: float = math.inf) -> bool:
+        """A sign of life for a lease; False when etcd does not know it any more.
+
+        Raises `Unavailable` when there is no answer `within_s`, or within the timeout of all calls.
+        """
         channel = self._channel()
-        call = rpc.LeaseStub(channel).LeaseKeepAlive(timeout=self._timeout_s)
+        call = rpc.LeaseStub(channel).LeaseKeepAlive(timeout=min(within_s, self._timeout_s))
         try:
             await call.write(rpc.LeaseKeepAliveRequest(ID=lease))
             reply = await call.read()

@@ -49,8 +49,8 @@ class Lease:
         async with self._granting:
             if self._id == 0:
                 lease = await self._etcd.grant(self._ttl_s)
-                for key, value in self._keys.items():
-                    await self._etcd.put(key, value, lease)
+                # At once: up to then nobody finds what is registered by them.
+                await asyncio.gather(*(self._etcd.put(key, value, lease) for key, value in self._keys.items()))
                 self._owed.clear()
                 self._id = lease
             return self._id
@@ -103,7 +103,8 @@ class Lease:
         while True:
             try:
                 lease = await self.granted()
-                if await self._etcd.keep_alive(lease):
+                # So that the lease still lives when the next member of etcd is asked.
+                if await self._etcd.keep_alive(lease, within_s=self._ttl_s / 3):
                     await self._pay(lease)
                     if told:
                         _log.info("etcd is back", lease_kept=True)
