@@ -139,14 +139,8 @@ impl<O: Output> Stack<O> {
     }
 
     /// Whether it need not be what called the innermost call that goes on when it returns.
-    pub fn returns_elsewhere(&mut self) -> bool {
-        let switches = self.role() == Role::Switch;
-        // Who called the outermost call is not known, whoever goes on.
-        if switches && self.frames.len() == 1 {
-            self.not_known_here();
-            return false;
-        }
-        switches
+    pub fn returns_elsewhere(&self) -> bool {
+        self.role() == Role::Switch
     }
 
     /// Whether the innermost call returns to `address`.

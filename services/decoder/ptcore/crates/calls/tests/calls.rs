@@ -559,13 +559,19 @@ fn what_a_switch_of_stacks_leads_to_has_none_of_the_callers_around_it() {
     }
 }
 
-/// What is open then is nobody's but its own.
+/// Who called it is not known, but that it waits now.
 #[test]
-fn a_switch_of_stacks_that_began_before_the_trace_has_the_caller_that_it_returns_to() {
-    let mut script = Script::at(SWITCH);
-    script.ret(SWITCH, WORK + 4).ret(WORK + 4, MAIN + 4).jump(MAIN + 4, MAIN);
-    let told: Vec<_> = rows(&script.end()).iter().map(|row| (row.function, row.depth)).collect();
-    assert_eq!(told, [(MAIN, 0), (WORK, 1), (SWITCH, 2)]);
+fn the_outermost_call_that_switches_stacks_was_not_called_by_what_goes_on() {
+    for tail_call in [false, true] {
+        let mut script = Script::at(if tail_call { LEAF } else { SWITCH });
+        if tail_call {
+            script.jump(LEAF, SWITCH);
+        }
+        script.ret(SWITCH, WORK + 4).ret(WORK + 4, MAIN + 4).jump(MAIN + 4, MAIN);
+        let told: Vec<_> = rows(&script.end()).iter().map(|row| (row.function, row.depth)).collect();
+        let roots = if tail_call { vec![(LEAF, 0), (SWITCH, 0)] } else { vec![(SWITCH, 0)] };
+        assert_eq!(told, [roots, vec![(MAIN, 0), (WORK, 1)]].concat());
+    }
 }
 
 /// As a panic that a goroutine recovers from.

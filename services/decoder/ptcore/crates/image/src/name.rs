@@ -48,15 +48,17 @@ impl Role {
         matches!(self, Role::Stub | Role::ReturnStub)
     }
 
-    /// By the names that glibc, musl, Go (runtime/asm_amd64.s), the kernel (arch/x86/lib/retpoline.S), compilers and what makes
-    /// coroutines use: Boost.Context, bRPC, libco, libcoro, Ruby, D, greenlet and QEMU.
+    /// By the names that glibc, musl, Free Pascal (rtl/x86_64/setjmp.inc), Go (runtime/asm_amd64.s), the kernel
+    /// (arch/x86/lib/retpoline.S), compilers and what makes coroutines use: Boost.Context, bRPC, libco, libcoro, Ruby, D, greenlet and
+    /// QEMU.
     pub fn of(name: &[u8]) -> Role {
         match name {
-            b"setjmp" | b"_setjmp" | b"__setjmp" | b"sigsetjmp" | b"__sigsetjmp" => Role::SetJump,
-            b"longjmp" | b"_longjmp" | b"__longjmp" | b"siglongjmp" | b"__libc_longjmp" | b"__libc_siglongjmp"
-            | b"__longjmp_chk" | b"____longjmp_chk" | b"runtime.gogo" | b"runtime.gogo.abi0" | b"gogo" => {
-                Role::LongJump
+            b"setjmp" | b"_setjmp" | b"__setjmp" | b"sigsetjmp" | b"__sigsetjmp" | b"fpc_setjmp" | b"FPC_SETJMP" => {
+                Role::SetJump
             }
+            b"longjmp" | b"_longjmp" | b"__longjmp" | b"siglongjmp" | b"__libc_longjmp" | b"__libc_siglongjmp"
+            | b"__longjmp_chk" | b"____longjmp_chk" | b"fpc_longjmp" | b"FPC_LONGJMP" | b"runtime.gogo"
+            | b"runtime.gogo.abi0" | b"gogo" => Role::LongJump,
             b"swapcontext"
             | b"setcontext"
             | b"runtime.execute"
