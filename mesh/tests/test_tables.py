@@ -412,6 +412,30 @@ async def test_a_damaged_log_is_told_with_the_way_out(
     assert await Tables(store).files("losses") == {TableFile.key("losses", DAY, "s9", "a.parquet")}
 
 
+async def test_a_table_is_opened_anew_when_somebody_changed_it_and_only_then(url: str, tables: Tables) -> None:
+    other = Tables(open_store(url))
+    await other.replace_session("losses", "s1", [losses("s1", [1])])
+    opened = await tables.dataset("losses")
+    assert await tables.dataset("losses") is opened
+    await other.replace_session("losses", "s2", [losses("s2", [2])])
+    assert await offsets(tables, "s2") == [2]
+    assert opened.count_rows() == 1
+    await other.delete_session("s1")
+    assert await offsets(tables, "s1") == []
+
+
+async def test_a_table_made_anew_is_not_taken_for_the_one_before(tmp_path: Path) -> None:
+    tables, other = (Tables(open_store(tmp_path.as_uri())) for _ in range(2))
+    for number in range(3):
+        await other.replace_session("losses", "s1", [losses("s1", [number])])
+    assert await offsets(tables, "s1") == [2]
+    (tmp_path / "tables/losses").rename(tmp_path / "away")
+    assert await offsets(tables, "s1") == []
+    for number in range(3):
+        await Tables(open_store(tmp_path.as_uri())).replace_session("losses", "s9", [losses("s9", [number])])
+    assert (await offsets(tables, "s1"), await offsets(tables, "s9")) == ([], [2])
+
+
 async def test_a_table_that_wants_other_writers_is_told(tmp_path: Path) -> None:
     store = open_store(tmp_path.as_uri())
     tables = Tables(store)

@@ -1,7 +1,6 @@
 """What a Delta table holds of each session, as its transaction log tells, and commits to it.
 
-Delta's protocol (https://github.com/delta-io/delta/blob/master/PROTOCOL.md) as far as version 2 of its writers goes:
-version n of the table is the entry n of the log, which is put if there is none, so of all who try one is first.
+As far as version 2 of Delta's writers goes: an entry is put if there is none, so of all who try one is first.
 delta-rs opens a table and shortens its log; it takes ten times as long as this to read the log on and commit.
 """
 
@@ -15,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable
 from permille.mesh.errors import FailedPrecondition
+from permille.mesh.log_entries import LogEntries
 from permille.mesh.store.object_store import ObjectStore
 
 _WRITERS = 2
@@ -31,8 +31,7 @@ class TableLog:
     """
 
     def __init__(self, store: ObjectStore, table: str, opened: DeltaTable) -> None:
-        self._store = store
-        self._folder = f"tables/{table}/_delta_log"
+        self._entries = LogEntries(store, table)
         wanted = opened.protocol().min_writer_version
         if wanted > _WRITERS:
             raise FailedPrecondition(
@@ -42,7 +41,7 @@ class TableLog:
                 metadata={"table": table, "store": store.url},
             )
         self._version = opened.version()
-        self._newest = self._entry(self._version)
+        self._newest = self._entries.read(self._version)
         # By session the paths of its files, and the session of each.
         self._held: dict[str, tuple[str, ...]] = {}
         self._sessions: dict[str, str] = {}
@@ -62,16 +61,15 @@ class TableLog:
         """
         if (self._version + 1) % commits:
             return False
-        behind = self._version - self._checkpoint()
-        return behind < 0 or behind >= len(self._sessions) // _FILES_AN_ENTRY
+        checkpoint = self._entries.checkpoint()
+        return checkpoint is None or not 0 <= self._version - checkpoint < len(self._sessions) // _FILES_AN_ENTRY
 
     def read_on(self) -> bool:
         """Reads what was committed since. False where only delta-rs can tell what the table is now: open it anew."""
-        while (entry := self._entry(self._version + 1)) is not None:
+        while (entry := self._entries.read(self._version + 1)) is not None:
             if not self._take(entry):
                 return False
-        # Entries go once there is a checkpoint behind them: where the next one is not there it may have been.
-        return self._checkpoint() <= self._version and self._entry(self._version) == self._newest is not None
+        return self._entries.end_with(self._version, self._newest)
 
     def replace(self, session_id: str, adds: Sequence[Mapping[str, Any]], decode_id: str) -> bool:
         """One commit that puts files in the place of all that the table has of the session; none if they are just that.
@@ -96,7 +94,7 @@ class TableLog:
             "permille.decode": decode_id,
         }
         entry = "".join(f"{json.dumps(action)}\n" for action in ({"commitInfo": about}, *actions)).encode()
-        return self._store.put_new(self._key(self._version + 1), entry) and self._take(entry)
+        return self._entries.put(self._version + 1, entry) and self._take(entry)
 
     def _take(self, entry: bytes) -> bool:
         """The next version. False for what is not understood."""
@@ -123,18 +121,3 @@ class TableLog:
             left = tuple(other for other in self._held.pop(session_id) if other != path)
             if left:
                 self._held[session_id] = left
-
-    def _checkpoint(self) -> int:
-        """The last version that there is a checkpoint of, -1 without one; raises nothing for what is damaged."""
-        try:
-            return int(
-                json.loads(self._store.read_plain(f"{self._folder}/_last_checkpoint") or b'{"version": -1}')["version"]
-            )
-        except (ValueError, KeyError, TypeError):
-            return self._version + 1
-
-    def _entry(self, version: int) -> bytes | None:
-        return self._store.read_plain(self._key(version))
-
-    def _key(self, version: int) -> str:
-        return f"{self._folder}/{version:020}.json"

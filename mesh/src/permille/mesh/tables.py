@@ -25,6 +25,8 @@ from deltalake import (
 )
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from permille.mesh.errors import Aborted, InvalidArgument, NotFound, PermilleError, PermissionDenied, Unavailable
+from permille.mesh.opened_tables import OpenedTables
+from permille.mesh.rows_in_memory import RowsInMemory
 from permille.mesh.store.object_store import ObjectStore, StoreUsage
 from permille.mesh.store.store_errors import full
 from permille.mesh.table_log import TableLog
@@ -92,7 +94,10 @@ class Tables:
         self._store = store
         # What was read of a table's log; whoever uses it has it alone.
         self._known: dict[str, TableLog] = {}
+        self._opened = OpenedTables(store, self._open)
         self._footers: Footers = {}
+        self._sessions = RowsInMemory()
+        self._reading = asyncio.Lock()
 
     async def replace_session(
         self, table: str, session_id: str, batches: Iterable[pa.RecordBatch], *, decode_id: str = ""
@@ -144,7 +149,11 @@ class Tables:
 
     async def dataset(self, table: str) -> ds.Dataset:
         """The table as it is now, as a pyarrow dataset; empty when nothing was ever written."""
-        return (await self._opened(table))[1]
+        schema = _schema(table)
+        found = await self._call(table, lambda: self._opened.dataset(table, schema))
+        if found is None:
+            await self._require_store(table)
+        return found or ds.dataset(schema.empty_table())
 
     async def datasets(self) -> dict[str, ds.Dataset]:
         """All tables as they are now, with the rows of one decode of each session: of the last that is whole.
@@ -152,14 +161,17 @@ class Tables:
         Another one may just be taking its place, or have failed in the middle of that. Sessions of which no decode is
         whole are left out, as are those that are just being deleted.
         """
-        opened, sessions = await self._opened("sessions")
-        found = {"sessions": sessions}
+        found = await self._whole_sessions()
+        async with self._reading:
+            found["sessions"] = await self._call("sessions", lambda: self._sessions.dataset(found["sessions"]))
+        return found
+
+    async def _whole_sessions(self) -> dict[str, ds.Dataset]:
+        found = {"sessions": (sessions := await self.dataset("sessions"))}
         for table in SCHEMAS:
             if table not in found:
                 found[table] = await self.dataset(table)
-        later = sessions
-        if opened is not None and await self._call("sessions", lambda: _has_changed(opened)):
-            later = await self.dataset("sessions")
+        later = await self.dataset("sessions")
         doubtful = doubtful_sessions(found, later)
         footers = await self._footers_of(sessions, {*doubtful.partial, *doubtful.lacking})
         # Most of those that a table has nothing of have no rows there.
@@ -324,18 +336,6 @@ class Tables:
             await self._require_store(table)
         return files or []
 
-    async def _opened(self, table: str) -> tuple[DeltaTable | None, ds.Dataset]:
-        schema = _schema(table)
-
-        def opened() -> tuple[DeltaTable, ds.Dataset] | None:
-            found = self._open(table)
-            return None if found is None else (found, found.to_pyarrow_dataset(schema=schema))
-
-        found = await self._call(table, opened)
-        if found is None:
-            await self._require_store(table)
-        return found or (None, ds.dataset(schema.empty_table()))
-
     async def _written(self, table: str, work: Callable[[], None]) -> None:
         try:
             await self._call(table, work)
@@ -395,12 +395,6 @@ class Tables:
 
 class _Absent(Unavailable):
     """A table that nobody has made yet, or whose store is away."""
-
-
-def _has_changed(opened: DeltaTable) -> bool:
-    before = opened.version()
-    opened.update_incremental()
-    return opened.version() != before
 
 
 def _folder(day: date, session_id: str) -> str:

@@ -1,0 +1,43 @@
+"""Tables as datasets, opened anew only when something was committed to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+from deltalake import DeltaTable
+from permille.mesh.log_entries import LogEntries
+from permille.mesh.store.object_store import ObjectStore
+
+
+@dataclass(frozen=True)
+class _Opened:
+    dataset: ds.Dataset
+    version: int
+    entry: bytes | None
+
+
+class OpenedTables:
+    """Blocking, for any thread; raises what `open_table` raises. To open a table takes as long as it has files."""
+
+    def __init__(self, store: ObjectStore, open_table: Callable[[str], DeltaTable | None]) -> None:
+        self._store = store
+        self._open_table = open_table
+        self._known: dict[str, _Opened] = {}
+
+    def dataset(self, table: str, schema: pa.Schema) -> ds.Dataset | None:
+        """The table as it is now; None when there is none."""
+        entries = LogEntries(self._store, table)
+        known = self._known.get(table)
+        if known is not None and entries.end_with(known.version, known.entry):
+            return known.dataset
+        opened = self._open_table(table)
+        if opened is None:
+            self._known.pop(table, None)
+            return None
+        version = opened.version()
+        known = _Opened(opened.to_pyarrow_dataset(schema=schema), version, entries.read(version))
+        self._known[table] = known
+        return known.dataset
