@@ -12,7 +12,7 @@ from permille.mesh.rows_in_memory import RowsInMemory
 from pyarrow import fs
 
 LOCAL = fs.LocalFileSystem()
-SCHEMA = pa.schema({"session_id": pa.string(), "calls": pa.int64(), "later": pa.int64()})
+SCHEMA = pa.schema([pa.field("session_id", pa.string()), pa.field("calls", pa.int64()), pa.field("later", pa.int64())])
 
 
 def put(folder: Path, session_id: str, calls: int) -> None:
