@@ -12,7 +12,8 @@ from permille.mesh.rows_in_memory import RowsInMemory
 from pyarrow import fs
 
 LOCAL = fs.LocalFileSystem()
-SCHEMA = pa.schema([pa.field("session_id", pa.string()), pa.field("calls", pa.int64()), pa.field("later", pa.int64())])
+COLUMNS = {"session_id": pa.string(), "calls": pa.int64(), "later": pa.int64()}
+SCHEMA = pa.table({name: pa.array([], kind) for name, kind in COLUMNS.items()}).schema
 
 
 def put(folder: Path, session_id: str, calls: int) -> None:

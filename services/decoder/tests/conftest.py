@@ -148,6 +148,7 @@ def store_session(store: ObjectStore, program: Program) -> Callable[..., Awaitab
         runs: Sequence[bytes] = (program.packets(), program.packets()),
         switches: bytes = b"",
         changes: Sequence[dict[str, Any]] | None = None,
+        images: Sequence[int] = (),
         code: bytes = b"",
         program: Program = program,
         **manifest_changes: Any,
@@ -178,7 +179,7 @@ def store_session(store: ObjectStore, program: Program) -> Callable[..., Awaitab
                     "full": False,
                     "lost_bytes": 0,
                     "lost_blocks": 0,
-                    "epochs": [[0, 1]],
+                    "epochs": [[0, images[index] if images else 1]],
                     "first_tsc": FIRST_TSC,
                     "last_tsc": FIRST_TSC + TICKS,
                 }

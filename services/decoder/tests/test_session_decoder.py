@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow.compute
 import pytest
+import zstandard
 from elftools.elf.elffile import ELFFile
 from permille.decoder.domain.archive import SessionArchive
 from permille.decoder.domain.function_categories import read_categories
@@ -34,6 +35,7 @@ from permille.ptcore import Decoded, decode_threads, switch_warnings
 
 from .decode_bench import Bench, StoreSession
 from .held_object import HeldObject
+from .small_program import FIRST_TSC, Program
 
 pc: Any = pyarrow.compute
 
@@ -92,6 +94,24 @@ async def test_every_row_of_a_small_program(bench: Bench, store_session: StoreSe
     ]
     assert await bench.rows("losses") == []
     assert sum(row["count"] for row in await bench.rows("edges") if row["kind"] == "call") == 6
+
+
+async def test_builds_of_a_program_at_one_path_are_told_apart(
+    bench: Bench, store: ObjectStore, store_session: StoreSession, program: Program
+) -> None:
+    other = "binaries/" + "0" * len(program.build_id)
+    await store.put_stream(other, zstandard.compress(program.path.read_bytes()))
+    replaced = program.mapping(epoch=2, tsc=FIRST_TSC, build_id="0000", binary=other)
+    runs = [program.packets()] * 3
+    await store_session(changes=[program.mapping(), replaced], images=[1, 2, 2], runs=runs)
+    await bench.decode()
+    told = sorted((row["build_id"], row["name"], row["module"], row["calls"]) for row in await bench.rows("functions"))
+    counts = {"_start": 1, "inner": 2, "outer": 1}
+    once = [("0000", name, "/usr/bin/small", 2 * count) for name, count in counts.items()]
+    assert told == once + [(program.build_id, name, "/usr/bin/small", count) for name, count in counts.items()]
+    numbers = {row["function"] for row in await bench.rows("functions")}
+    assert {row["function"] for row in await bench.rows("calls")} == numbers
+    assert len(numbers) == 6
 
 
 async def test_blocks_are_those_of_all_threads_together(

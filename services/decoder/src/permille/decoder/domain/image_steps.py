@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from permille.decoder.domain.archive import MapChange
 from permille.decoder.domain.binary_repository import LocalBinary
+from permille.decoder.domain.module_builds import ModuleBuilds
 from permille.ptcore import Generated
 
 
@@ -45,10 +46,14 @@ class ImageStep:
 
 
 def image_steps(
-    changes: Iterable[MapChange], binaries: Mapping[str, LocalBinary], *, code_missing: str = ""
+    changes: Iterable[MapChange],
+    binaries: Mapping[str, LocalBinary],
+    modules: ModuleBuilds,
+    *,
+    code_missing: str = "",
 ) -> list[ImageStep]:
     """The steps of one process. `binaries` by key; `code_missing`: why there is no code file, "" when there is one."""
-    return [_step(change, binaries, code_missing) for change in changes]
+    return [_step(change, binaries, modules, code_missing) for change in changes]
 
 
 def with_loads(
@@ -87,7 +92,9 @@ def _placed(steps: Sequence[ImageStep], epoch: int, number: int, address: int, s
     return replace(step, epoch=epoch, address=address, size=size, offset=offset)
 
 
-def _step(change: MapChange, binaries: Mapping[str, LocalBinary], code_missing: str) -> ImageStep:
+def _step(
+    change: MapChange, binaries: Mapping[str, LocalBinary], modules: ModuleBuilds, code_missing: str
+) -> ImageStep:
     where = (change.epoch, change.address, change.size_bytes)
     if change.event == "unmap":
         return ImageStep(StepKind.UNMAP, *where)
@@ -104,7 +111,7 @@ def _step(change: MapChange, binaries: Mapping[str, LocalBinary], code_missing: 
         StepKind.MAP,
         *where,
         offset=change.offset,
-        name=change.path,
+        name=modules.module(change),
         path=str(local.path),
         debug_path=str(local.debug_path or ""),
     )

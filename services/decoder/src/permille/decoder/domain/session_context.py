@@ -17,6 +17,7 @@ from permille.decoder.domain.core_timeline import CoreTimeline, core_timelines
 from permille.decoder.domain.generated_code import read_generated
 from permille.decoder.domain.image_steps import ImageStep, StepKind, image_steps, with_loads
 from permille.decoder.domain.manifest import Segment
+from permille.decoder.domain.module_builds import ModuleBuilds
 from permille.mesh.errors import PermilleError
 from permille.ptcore import Binary, Decoder, Generated, Image, PtConfig, switch_warnings
 
@@ -32,7 +33,7 @@ class SessionContext:
     archive: SessionArchive
     config: PtConfig
     steps: dict[int, tuple[ImageStep, ...]] = field(default_factory=dict)
-    build_ids: dict[str, str] = field(default_factory=dict)
+    build_ids: Mapping[str, str] = field(default_factory=dict)
     # By pid and tid.
     timelines: dict[tuple[int, int], CoreTimeline] = field(default_factory=dict)
     # The switch records, and from which TSC on which epoch of a process's image holds: for the streams of cores.
@@ -173,15 +174,16 @@ async def open_context(archive: SessionArchive, binaries: BinaryRepository, fold
         code_missing = await _read_code(context, folder)
     context.mapped_as = {change.binary: change.path for change in changes if change.binary}
     context.found = await _fetched(binaries, context.mapped_as)
+    modules = ModuleBuilds(changes)
+    context.build_ids = modules.build_ids
     context.generated, notes = await read_generated(archive, folder)
     context.notes += notes
     for pid, listed in processes.items():
-        steps = image_steps(listed, context.found, code_missing=code_missing)
+        steps = image_steps(listed, context.found, modules, code_missing=code_missing)
         epochs = sorted({(change.tsc, change.epoch) for change in listed if change.tsc})
         if pid in context.generated:
             steps, epochs = with_loads(context.generated[pid], listed, steps, context.code, by_time=context.by_time)
         context.steps[pid], context.epochs[pid] = tuple(steps), epochs
-    context.build_ids = {change.path: change.build_id for change in changes if change.build_id}
     return context
 
 

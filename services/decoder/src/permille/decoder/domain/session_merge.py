@@ -11,6 +11,7 @@ import pyarrow.compute
 from permille.decoder.domain.block_counts import block_counts
 from permille.decoder.domain.function_numbers import FunctionKey, renumbered
 from permille.decoder.domain.manifest import Manifest, Segment
+from permille.decoder.domain.module_builds import paths_of
 from permille.decoder.domain.part_record import FUNCTIONS, DecodedSegment, LostSegment, PartRecord
 from permille.decoder.domain.ptcore_columns import whole
 from permille.decoder.domain.segment_rows import whole_ns
@@ -129,6 +130,7 @@ class SessionMerge:
             return _rows("functions", [])
         scale = self.manifest.clock.ns_per_tick
         columns: dict[str, Any] = {name: whole(found[name]) for name in ("function", *_SUMMED, *_FIRST)}
+        columns["module"] = paths_of(columns["module"])
         columns["address"] = columns["address"].view(pa.int64())
         columns["size_bytes"], columns["blocks"] = columns["size"], columns["block_count"]
         columns["category"] = pa.array(self.categories.of(columns["name"].to_pylist(), columns["module"].to_pylist()))
