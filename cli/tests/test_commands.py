@@ -284,6 +284,16 @@ def test_deleting_asks_first_and_deletes_for_good(mesh: Mesh, busy: subprocess.P
     assert [file for file in mesh.state.rglob("*") if identity in file.name and "_delta_log" not in str(file)] == []
 
 
+def test_a_session_that_the_store_alone_has_is_deleted_by_its_name(mesh: Mesh, session: str) -> None:
+    name = f"{session.rpartition('/')[0]}/lost"
+    file = mesh.state / "store/raw/lost/segment-0.pt.zst"
+    file.parent.mkdir()
+    file.write_bytes(bytes(7))
+    assert mesh.json("delete", name, "--yes")[0]["freed_bytes"] == 7
+    assert not file.exists()
+    assert "no session" in mesh.run("delete", name, "--yes", code=3).stderr
+
+
 def test_binaries_are_uploaded_once(mesh: Mesh, busy_program: Path, tmp_path: Path) -> None:
     debug = tmp_path / "busy.debug"
     subprocess.run(["objcopy", "--only-keep-debug", busy_program, debug], check=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import duckdb
 import pyarrow as pa
 import pytest
-from permille.cli.session_list import DECODED, ListedSession, SessionList, chosen, to_decode
+from permille.cli.session_list import DECODED, ListedSession, SessionList, chosen, chosen_or_stored
 from permille.mesh.errors import InvalidArgument, NotFound, Unavailable
 from permille.mesh.table_schemas import SCHEMAS
 
@@ -39,12 +39,12 @@ def test_a_name_of_another_node_means_no_session_of_that_id(wanted: str) -> None
 
 def test_a_whole_name_that_is_not_listed_may_be_decoded_all_the_same() -> None:
     unlisted = "nodes/n3/sessions/20261121-230200-aa"
-    assert to_decode(LISTED, unlisted) == ListedSession(unlisted, "STORED")
-    assert to_decode(SessionList([], [Unavailable("no controller", reason="R")]), unlisted).name == unlisted
-    assert to_decode(LISTED, "nodes/n1/sessions/20261121").state == "DECODED"
+    assert chosen_or_stored(LISTED, unlisted) == ListedSession(unlisted, "STORED")
+    assert chosen_or_stored(SessionList([], [Unavailable("no controller", reason="R")]), unlisted).name == unlisted
+    assert chosen_or_stored(LISTED, "nodes/n1/sessions/20261121").state == "DECODED"
     for wanted in ("20261121-230400", "nodes/n3", "latest/sessions/x"):
         with pytest.raises(NotFound):
-            to_decode(LISTED, wanted)
+            chosen_or_stored(LISTED, wanted)
 
 
 @pytest.mark.parametrize("wanted", ["", "nodes/n1/sessions/"])

@@ -145,7 +145,7 @@ def _decoded(row: dict[str, Any]) -> ListedSession:
     return ListedSession(name=row["session"], state="DECODED", **known)
 
 
-def to_decode(listed: SessionList, wanted: str) -> ListedSession:
+def chosen_or_stored(listed: SessionList, wanted: str) -> ListedSession:
     """As `chosen`; what a whole name means may be in the store alone, as when etcd was lost: decoders look there."""
     try:
         return chosen(listed, wanted)

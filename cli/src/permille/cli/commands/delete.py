@@ -11,7 +11,7 @@ from permille.cli.client import MeshClient, answer, in_mesh
 from permille.cli.invocation import Invocation, command
 from permille.cli.rendering.terminal_text import escaped
 from permille.cli.rendering.units import size
-from permille.cli.session_list import ListedSession, chosen, list_sessions
+from permille.cli.session_list import ListedSession, chosen_or_stored, list_sessions
 from permille.mesh.errors import Cancelled, InvalidArgument
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
@@ -50,7 +50,7 @@ def delete(
 async def _chosen(client: MeshClient, sessions: list[str]) -> list[ListedSession]:
     listed = await list_sessions(client)
     # Each once, however often it was named.
-    return list({one.name: one for one in (chosen(listed, session) for session in sessions)}.values())
+    return list({one.name: one for one in (chosen_or_stored(listed, session) for session in sessions)}.values())
 
 
 async def _delete(

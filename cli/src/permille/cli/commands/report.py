@@ -14,7 +14,7 @@ from permille.cli.rendering.more_rows import MOST_CALLS
 from permille.cli.rendering.report import Order, Report, report_json
 from permille.cli.rendering.report_text import report_text
 from permille.cli.report_data import decode, read_report
-from permille.cli.session_list import LATEST, chosen, list_sessions, to_decode
+from permille.cli.session_list import LATEST, chosen, chosen_or_stored, list_sessions
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
@@ -78,7 +78,7 @@ def report(
 
     async def work(client: MeshClient) -> tuple[Report, PageParts | None]:
         listed = await list_sessions(client)
-        wanted = to_decode(listed, session) if again else chosen(listed, session)
+        wanted = chosen_or_stored(listed, session) if again else chosen(listed, session)
         if again or wanted.state != "DECODED":
             with ProgressDisplay(invocation.notes, silent=invocation.as_json) as display:
                 await decode(client, wanted, display, patience_s=patience_s)
