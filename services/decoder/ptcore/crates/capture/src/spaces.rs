@@ -164,30 +164,30 @@ impl Spaces {
     }
 
     /// Adds the changes of a process until a time, with those of its ancestors up to the forks. `descendants`: whose
-    /// ancestors are being followed. Whether all forks were.
-    fn line(&self, pid: u32, until: u64, descendants: &mut Vec<u32>, line: &mut Vec<(u64, Change)>) -> bool {
+    /// ancestors are being followed, each until when: one may have the pid of an ancestor that had ended. Whether all forks were.
+    fn line(&self, pid: u32, until: u64, descendants: &mut Vec<(u32, u64)>, line: &mut Vec<(u64, Change)>) -> bool {
         let Some(space) = self.0.get(&pid) else { return true };
         if descendants.len() >= MAX_ANCESTORS {
             return false;
         }
-        if line.len() >= MAX_LINE || descendants.contains(&pid) {
+        if line.len() >= MAX_LINE || descendants.contains(&(pid, until)) {
             return true;
         }
         let mut whole = true;
-        descendants.push(pid);
+        descendants.push((pid, until));
         let fork = space.parent.map(|(parent, tsc)| (tsc, Change::Fork(parent)));
         // Records come by core: what had the pid before may be read behind the fork.
         let reused = |&&(forked, _): &&(u64, Change)| space.changes.iter().any(|&(tsc, _)| (1..forked).contains(&tsc));
         let later = fork.as_ref().filter(reused);
-        if let (Some((parent, tsc)), None) = (space.parent, later) {
-            whole &= self.line(parent, tsc.min(until), descendants, line);
-        }
         let mut own: Vec<_> = space.changes.iter().chain(later).filter(|&&(tsc, _)| tsc <= until).collect();
         own.sort_by_key(|&&(tsc, _)| tsc);
         // Of those who had the pid before, only the last is of interest to a descendant.
         let forks = |change: &&(u64, Change)| matches!(change.1, Change::Fork(_) | Change::Exec);
-        let since = if descendants.len() == 1 { 0 } else { own.iter().rposition(forks).unwrap_or(0) };
-        for (tsc, change) in &own[since..] {
+        let last = if descendants.len() == 1 { None } else { own.iter().rposition(forks) };
+        if let (Some((parent, tsc)), None, None) = (space.parent, later, last) {
+            whole &= self.line(parent, tsc.min(until), descendants, line);
+        }
+        for (tsc, change) in &own[last.unwrap_or(0)..] {
             if line.len() >= MAX_LINE {
                 break;
             }
@@ -375,6 +375,30 @@ mod tests {
         spaces.fork(1, 2, 10);
         spaces.fork(2, 1, 20);
         assert!(spaces.build(1).epochs.is_empty());
+    }
+
+    #[test]
+    fn a_process_may_have_the_pid_of_an_ancestor_that_has_ended() {
+        let mut spaces = Spaces::default();
+        spaces.map(1, 0, code(0x1000, 1));
+        spaces.fork(1, 2, 10);
+        spaces.fork(2, 1, 20);
+        let built = spaces.build(1);
+        assert_eq!((&built.epochs[..], built.refused.len()), (&[(20, 1)][..], 0));
+        assert_eq!([0, 1].map(|epoch| byte(&built, epoch, 0x1000)), [Some(1); 2]);
+    }
+
+    #[test]
+    fn pids_that_are_taken_in_turns_are_a_line_of_forks_each() {
+        let mut spaces = Spaces::default();
+        spaces.map(1, 0, code(0x1000, 1));
+        for tsc in 1..=50 {
+            let (parent, child) = if tsc % 2 == 1 { (1, 2) } else { (2, 1) };
+            spaces.fork(parent, child, tsc);
+        }
+        let built = [1, 2].map(|pid| spaces.build(pid));
+        assert!(built.iter().all(|built| built.refused.is_empty() && built.changes < 50 * 50));
+        assert!(built.iter().all(|built| byte(built, built.epochs[built.epochs.len() - 1].1, 0x1000) == Some(1)));
     }
 
     #[test]
