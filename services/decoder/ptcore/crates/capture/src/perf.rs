@@ -12,6 +12,7 @@ mod kernel;
 mod kernel_changes;
 mod layouts;
 mod modules;
+mod outsiders;
 mod overlap;
 mod portable;
 mod pt_info;

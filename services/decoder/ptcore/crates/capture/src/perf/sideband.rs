@@ -5,6 +5,7 @@ mod loose;
 use super::address_filters::AddressFilters;
 use super::attributes::{Attributes, SampleId};
 use super::kernel_changes::KernelChanges;
+use super::outsiders::Outsiders;
 use super::portable::Portables;
 use super::pt_info::Switches;
 use super::record::{kind, Event, Record};
@@ -71,6 +72,7 @@ struct Sideband<'o> {
     untimed: Untimed,
     /// Processes and threads for which tracing began, in the order of the records.
     traced: Vec<Who>,
+    outsiders: Outsiders,
     /// The cores that threads were on, where the streams do not tell them.
     stays: Option<Stays>,
 }
@@ -174,6 +176,7 @@ impl<'o> Sideband<'o> {
             written: Written::new(&options.symbols),
             untimed: Untimed::default(),
             traced: Vec::new(),
+            outsiders: Outsiders::default(),
             stays: None,
         }
     }
@@ -200,6 +203,9 @@ impl<'o> Sideband<'o> {
         let tsc = self.ticks(&id);
         if self.first == 0 {
             self.first = tsc;
+        }
+        if self.outsiders.saw(&event, &id) {
+            return;
         }
         match event {
             Event::Mmap { executable: false, .. } | Event::Other => {}
@@ -253,7 +259,7 @@ impl<'o> Sideband<'o> {
                     self.running.saw(id.cpu, tsc, Sign::Traced((pid, tid)));
                 }
             }
-            Event::Switch { out } => self.running.switched(&id, tsc, out),
+            Event::Switch { out, .. } => self.running.switched(&id, tsc, out),
             Event::SchedSwitch { leaves, enters } => self.running.sampled(id.cpu, tsc, leaves, enters),
             Event::Aux { offset, size, flags } => {
                 let end = offset.saturating_add(size);
@@ -356,6 +362,9 @@ impl<'o> Sideband<'o> {
             capture.warnings.push(format!("the kernel tells of {} stretches {what}", self.partial));
         }
         capture.warnings.extend(self.untimed.doubt());
+        capture.warnings.extend(self.outsiders.warning());
+        self.outsiders.leave_out(&mut self.spaces);
+        let user_only = user_only && !self.outsiders.are_there();
         if self.lost > 0 {
             capture.warnings.push(format!("{} records of the kernel were lost", self.lost));
         }
