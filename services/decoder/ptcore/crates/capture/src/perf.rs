@@ -24,6 +24,7 @@ mod running;
 mod sample_type;
 mod samples;
 mod sched_switch;
+mod scope;
 mod sideband;
 mod thread_names;
 mod untimed;

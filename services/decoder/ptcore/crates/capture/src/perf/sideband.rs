@@ -103,7 +103,9 @@ pub fn fill(capture: &mut Capture, data: &Bytes, mut records: Records, options: 
     }
     sideband.running.all_told();
     capture.warnings.extend(sideband.running.warnings(sideband.conversion.is_some()));
-    if joined.iter().any(|joined| joined.cpu.is_some()) {
+    let of_cores = joined.iter().any(|joined| joined.cpu.is_some());
+    capture.warnings.extend(records.scope_warnings(of_cores));
+    if of_cores {
         capture.warnings.extend(sideband.running.doubt(switches, records.attributes.sched_switch.is_some()));
     }
     for joined in joined {
@@ -142,7 +144,7 @@ pub fn fill(capture: &mut Capture, data: &Bytes, mut records: Records, options: 
     // It may have been told where a thread was meanwhile.
     let lost = sideband.lost > 0 || sideband.partial > 0;
     sideband.finish(capture, user_only)?;
-    if lost || info.is_none_or(|info| info.snapshots || info.switches == Switches::Untold) {
+    if lost || !records.have_all_cores() {
         capture.stays = None;
     }
     Ok(())
