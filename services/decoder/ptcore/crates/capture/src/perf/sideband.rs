@@ -123,6 +123,18 @@ pub fn fill(capture: &mut Capture, data: &Bytes, mut records: Records, options: 
             };
             capture.warnings.push(text + &behind);
         }
+        if !joined.paused.is_empty() {
+            capture.warnings.push(format!(
+                "{}: tracing was off while snapshots were taken, at {} places: {}; what ran meanwhile and what stands in front of \
+                 the next PSB is not told",
+                joined.name,
+                joined.paused.len(),
+                first_of(&joined.paused, |at| format!("{at:#x}"))
+            ));
+            lost.extend(&joined.paused);
+            lost.sort_unstable();
+            lost.dedup();
+        }
         let (begins, switches) = match of {
             Of::Core(cpu) => sideband.running.take(cpu, || find_psb(&joined.data, 0).is_some()),
             Of::Thread { .. } => (None, Vec::new()),
