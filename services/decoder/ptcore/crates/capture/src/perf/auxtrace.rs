@@ -34,6 +34,8 @@ pub struct Joined {
     pub size: usize,
     /// From which offset of the kernel on a piece stands at which offset of `data`.
     pub places: Vec<(u64, usize)>,
+    /// Where the last one ends, as the kernel counts; none of samples.
+    pub end: Option<u64>,
     /// Offsets of `data` at which pieces do not meet.
     pub broken: Vec<usize>,
     /// Offsets of `data` at which tracing was off while a snapshot was taken.
@@ -137,6 +139,7 @@ fn joined(
         };
     }
     paused.dedup();
+    let end = before.and_then(|(_, end)| end);
     let (tid, cpu) = (Some(tid).filter(|&tid| tid != NONE), Some(cpu).filter(|&cpu| cpu != NONE));
     let name = match (cpu, tid) {
         (Some(cpu), _) => format!("core {cpu}"),
@@ -144,7 +147,7 @@ fn joined(
         _ => format!("queue {queue}"),
     };
     let data = Bytes::join_for(&parts, beginnings)?;
-    Ok(Joined { name, tid, cpu, data, size: at, places, broken, paused, undecodable })
+    Ok(Joined { name, tid, cpu, data, size: at, places, end, broken, paused, undecodable })
 }
 
 /// A packet of which the rest is missing becomes padding: it would be read on in what comes behind.

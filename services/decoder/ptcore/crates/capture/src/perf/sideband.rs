@@ -1,6 +1,7 @@
 //! Records of the kernel to address spaces, switches and streams.
 
 mod loose;
+mod losses;
 
 use super::address_filters::AddressFilters;
 use super::attributes::{Attributes, SampleId};
@@ -10,7 +11,7 @@ use super::portable::Portables;
 use super::pt_info::Switches;
 use super::record::{kind, Event, Record};
 use super::records::Records;
-use super::running::{first_of, Running};
+use super::running::Running;
 use super::thread_names::ThreadNames;
 use super::untimed::Untimed;
 use super::written::{has_no_file, Written};
@@ -22,6 +23,7 @@ use crate::spaces::{Content, Mapping, Spaces, KERNEL};
 use crate::timeline::attach_with;
 use crate::vdso;
 use crate::{Bytes, Capture, CaptureError, Conversion, Of, Options, Stays, Stream, Switch};
+use losses::Losses;
 use pt_flow::is_kernel;
 use pt_packet::find_psb;
 use std::collections::{BTreeMap, HashMap};
@@ -108,33 +110,13 @@ pub fn fill(capture: &mut Capture, data: &Bytes, mut records: Records, options: 
     if of_cores {
         capture.warnings.extend(sideband.running.doubt(switches, records.attributes.sched_switch.is_some()));
     }
+    let snapshots = info.is_some_and(|info| info.snapshots);
     for joined in joined {
         let of = joined.of(|tid| sideband.running.pids.get(&tid).copied().unwrap_or(tid));
-        let mine = sideband.cut.iter().filter(|(id, _)| is_of(id, of));
-        let mut lost: Vec<_> = mine.map(|&(_, at)| joined.place(at)).collect();
-        lost.extend(&joined.broken);
-        lost.sort_unstable();
-        lost.dedup();
-        if !lost.is_empty() {
-            let text = lost_at(&joined.name, &lost);
-            let behind = match joined.undecodable {
-                0 => String::new(),
-                bytes => format!("; {bytes} bytes behind them, up to the next PSB, cannot be decoded"),
-            };
-            capture.warnings.push(text + &behind);
-        }
-        if !joined.paused.is_empty() {
-            capture.warnings.push(format!(
-                "{}: tracing was off while snapshots were taken, at {} places: {}; what ran meanwhile and what stands in front of \
-                 the next PSB is not told",
-                joined.name,
-                joined.paused.len(),
-                first_of(&joined.paused, |at| format!("{at:#x}"))
-            ));
-            lost.extend(&joined.paused);
-            lost.sort_unstable();
-            lost.dedup();
-        }
+        let cut = sideband.cut.iter().filter(|(id, _)| is_of(id, of)).map(|&(_, at)| joined.place(at));
+        let handed_out = sideband.running.buffers.end(of).filter(|_| !snapshots);
+        let losses = Losses::of(&joined, cut, handed_out);
+        capture.warnings.extend(losses.warnings);
         let (begins, switches) = match of {
             Of::Core(cpu) => sideband.running.take(cpu, || find_psb(&joined.data, 0).is_some()),
             Of::Thread { .. } => (None, Vec::new()),
@@ -142,7 +124,7 @@ pub fn fill(capture: &mut Capture, data: &Bytes, mut records: Records, options: 
         capture.streams.push(Stream {
             begins,
             switches,
-            lost,
+            lost: losses.places,
             ..Stream::of_size(joined.size, joined.name, joined.data, of)
         });
     }
@@ -408,10 +390,6 @@ impl<'o> Sideband<'o> {
         attach_with(capture, &self.spaces, stays, user_only, self.options);
         Ok(())
     }
-}
-
-fn lost_at(name: &str, lost: &[usize]) -> String {
-    format!("{name}: packets were lost at {} places: {}", lost.len(), first_of(lost, |at| format!("{at:#x}")))
 }
 
 /// Whether the record is of this core or thread.

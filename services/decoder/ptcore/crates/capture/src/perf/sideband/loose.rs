@@ -1,6 +1,7 @@
 //! Files of records alone, beside packets in a file of their own: whose packets these are, and what the records say of them.
 
-use super::{is_of, lost_at, Sideband};
+use super::losses::lost_at;
+use super::{is_of, Sideband};
 use crate::perf::file::is_file;
 use crate::perf::layouts::Layouts;
 use crate::perf::record::kind;
