@@ -138,6 +138,13 @@ impl Spaces {
         self.0.contains_key(&pid)
     }
 
+    /// Whether any code of it is there.
+    pub fn have_code(&self, pid: u32) -> bool {
+        let is_code = |content: &Content| matches!(content, Content::File { .. } | Content::Code(_));
+        let changes = self.0.get(&pid).into_iter().flat_map(|space| &space.changes);
+        changes.into_iter().any(|(_, change)| matches!(change, Change::Map(mapping) if is_code(&mapping.content)))
+    }
+
     /// The image of a process; an unknown one's is empty.
     pub fn build(&self, pid: u32) -> Built {
         let mut builder = Builder::default();

@@ -137,7 +137,7 @@ pub fn fill(capture: &mut Capture, data: &Bytes, mut records: Records, options: 
     let user_only = attribute.is_some_and(|attribute| attribute.excludes_kernel());
     // It may have been told where a thread was meanwhile.
     let lost = sideband.lost > 0 || sideband.partial > 0;
-    sideband.finish(capture, user_only)?;
+    sideband.finish(capture, Some(user_only))?;
     if lost || !records.have_all_cores() {
         capture.stays = None;
     }
@@ -333,7 +333,8 @@ impl<'o> Sideband<'o> {
         *self.missing.entry((name.to_owned(), reason.to_owned())).or_default() += 1;
     }
 
-    fn finish(mut self, capture: &mut Capture, user_only: bool) -> Result<(), CaptureError> {
+    /// `user_only`: whether the kernel was not traced, where that is known.
+    fn finish(mut self, capture: &mut Capture, user_only: Option<bool>) -> Result<(), CaptureError> {
         capture.conversion = self.conversion;
         capture.config.reference_tsc = self.first;
         capture.config.filter = std::mem::take(&mut self.filters).finish(&mut capture.warnings);
@@ -360,7 +361,8 @@ impl<'o> Sideband<'o> {
         capture.warnings.extend(self.untimed.doubt());
         capture.warnings.extend(self.outsiders.warning());
         self.outsiders.leave_out(&mut self.spaces);
-        let user_only = user_only && !self.outsiders.are_there();
+        // Where it is not known nothing is told of a kernel without code, as if it had not been traced.
+        let user_only = user_only.unwrap_or_else(|| !self.spaces.have_code(KERNEL)) && !self.outsiders.are_there();
         if self.lost > 0 {
             capture.warnings.push(format!("{} records of the kernel were lost", self.lost));
         }
