@@ -83,8 +83,8 @@ mod tests {
             [true, false].map(|user_only| {
                 let capture = recorded(&folder, user_only, switch, begins);
                 let of_7 = runs(&capture).into_iter().find(|&(tid, _)| tid == 7);
-                let other = capture.streams[0].epochs.iter().map(|&(_, view)| view);
-                let other = other.filter(|&view| capture.views[view as usize].tid == 0).last().unwrap();
+                let mut views = capture.streams[0].epochs.iter().map(|&(_, view)| view);
+                let other = views.rfind(|&view| capture.views[view as usize].tid == 0).unwrap();
                 let why = capture.memory().why_no_code(other, USER);
                 (of_7, why.starts_with("[outside]: "), capture.warnings.iter().any(|one| one.starts_with(WARNING)))
             })

@@ -1,12 +1,12 @@
 //! How much of what ran a recording has, by how it was set up, and the ways to more.
 
-use super::pt_info::Switches;
+use super::pt_info::{PtInfo, Switches};
 use super::records::Records;
 
 impl Records {
     /// Whether all that threads ran on any core is there, but for what was lost on the way.
     pub fn have_all_cores(&self) -> bool {
-        let told = |info: super::pt_info::PtInfo| !info.snapshots && info.switches != Switches::Untold;
+        let told = |info: PtInfo| !info.snapshots && info.switches != Switches::Untold;
         // Samples have what ran in front of each of them alone.
         self.info.is_some_and(told) && !self.attributes.sample_packets() && self.some_cores().is_none()
     }
