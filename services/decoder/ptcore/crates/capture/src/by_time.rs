@@ -3,6 +3,7 @@
 use crate::attribute::{Placing, Turn};
 use crate::guests::{BesideGuests, Guests};
 use pt_flow::Config;
+use pt_packet::{Packet, Reader};
 
 /// Numbers of views, but for the times.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,13 +26,14 @@ impl ByTime {
     pub(crate) fn views<'d>(&'d self, data: &'d [u8], config: &Config) -> Views<'d> {
         let placing = Placing::new(data, &self.missing, config, self.first, &self.turns);
         let host = Host { placing, alone: self.alone };
-        Views { of: self, both: BesideGuests::new(host, Guests::new(data, config.errata), self.guest) }
+        Views { of: self, data, both: BesideGuests::new(host, Guests::new(data, config.errata), self.guest) }
     }
 }
 
 /// From which offset on which view holds; one may be given again.
 pub(crate) struct Views<'d> {
     of: &'d ByTime,
+    data: &'d [u8],
     both: BesideGuests<Host<'d>, Guests<'d>>,
 }
 
@@ -60,13 +62,28 @@ impl Views<'_> {
         let turns = |count: usize, what: &str| {
             format!("{name}: {count} of {} changes of thread or mappings: {what}", self.of.turns.len())
         };
+        let of_several = placed.timeless && self.of.alone.is_none() && !self.of.turns.is_empty();
+        let timeless = of_several && tells_what_ran(self.data);
+        let whose = format!(
+            "{name}: the packets have no times (tsc=0): which of several threads ran is not known; record without tsc=0, or given \
+             threads with --per-thread"
+        );
         let told = [
+            (usize::from(timeless), whose),
             (ran, guests),
             (placed.ambiguous, turns(placed.ambiguous, "several places fit")),
             (placed.coarse, turns(placed.coarse, "only the clock packets tell")),
         ];
         told.into_iter().filter(|&(count, _)| count > 0).map(|(_, warning)| warning).collect()
     }
+}
+
+/// Whether there is anything to follow behind the first PSB.
+fn tells_what_ran(data: &[u8]) -> bool {
+    let mut reader = Reader::new(data);
+    let _ = reader.synchronize();
+    let mut packets = std::iter::from_fn(|| reader.read().ok().flatten());
+    packets.any(|packet| matches!(packet, Packet::Tip(_) | Packet::TipPge(_) | Packet::Tnt { .. }))
 }
 
 struct Host<'d> {
@@ -143,13 +160,27 @@ mod tests {
     }
 
     #[test]
+    fn a_stream_without_packets_wants_no_times() {
+        let by_time = by_time(&[(250, 2)]);
+        let mut views = by_time.views(&pt_packet::PSB, &Config::default());
+        views.by_ref().for_each(drop);
+        assert_eq!(views.warnings("x"), Vec::<String>::new());
+    }
+
+    #[test]
     fn a_stream_without_times_is_of_whoever_is_alone_in_it() {
         let mut data = Vec::new();
-        writer::write(&mut data, Packet::Psb);
+        let enables = Packet::TipPge(Ip { compression: Compression::Full, payload: 0x1000 });
+        [Packet::Psb, Packet::Psbend, enables].into_iter().for_each(|packet| writer::write(&mut data, packet));
         data.resize(3 * AHEAD, 0);
         for (alone, first) in [(Some(5), 5), (None, 2)] {
             let by_time = ByTime { alone, ..by_time(&[(250, 2)]) };
-            assert_eq!(by_time.views(&data, &Config::default()).next(), Some((0, first)));
+            let mut views = by_time.views(&data, &Config::default());
+            assert_eq!(views.next(), Some((0, first)));
+            views.by_ref().for_each(drop);
+            let begin = "x: the packets have no times (tsc=0): which of several threads ran is not known";
+            let warned = views.warnings("x").iter().any(|warning| warning.starts_with(begin));
+            assert_eq!(warned, alone.is_none());
         }
     }
 }

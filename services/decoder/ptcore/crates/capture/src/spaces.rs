@@ -138,6 +138,13 @@ impl Spaces {
         self.0.contains_key(&pid)
     }
 
+    /// Whether any code of it is there.
+    pub fn have_code(&self, pid: u32) -> bool {
+        let is_code = |content: &Content| matches!(content, Content::File { .. } | Content::Code(_));
+        let changes = self.0.get(&pid).into_iter().flat_map(|space| &space.changes);
+        changes.into_iter().any(|(_, change)| matches!(change, Change::Map(mapping) if is_code(&mapping.content)))
+    }
+
     /// The image of a process; an unknown one's is empty.
     pub fn build(&self, pid: u32) -> Built {
         let mut builder = Builder::default();
@@ -164,30 +171,30 @@ impl Spaces {
     }
 
     /// Adds the changes of a process until a time, with those of its ancestors up to the forks. `descendants`: whose
-    /// ancestors are being followed. Whether all forks were.
-    fn line(&self, pid: u32, until: u64, descendants: &mut Vec<u32>, line: &mut Vec<(u64, Change)>) -> bool {
+    /// ancestors are being followed, each until when: one may have the pid of an ancestor that had ended. Whether all forks were.
+    fn line(&self, pid: u32, until: u64, descendants: &mut Vec<(u32, u64)>, line: &mut Vec<(u64, Change)>) -> bool {
         let Some(space) = self.0.get(&pid) else { return true };
         if descendants.len() >= MAX_ANCESTORS {
             return false;
         }
-        if line.len() >= MAX_LINE || descendants.contains(&pid) {
+        if line.len() >= MAX_LINE || descendants.contains(&(pid, until)) {
             return true;
         }
         let mut whole = true;
-        descendants.push(pid);
+        descendants.push((pid, until));
         let fork = space.parent.map(|(parent, tsc)| (tsc, Change::Fork(parent)));
         // Records come by core: what had the pid before may be read behind the fork.
         let reused = |&&(forked, _): &&(u64, Change)| space.changes.iter().any(|&(tsc, _)| (1..forked).contains(&tsc));
         let later = fork.as_ref().filter(reused);
-        if let (Some((parent, tsc)), None) = (space.parent, later) {
-            whole &= self.line(parent, tsc.min(until), descendants, line);
-        }
         let mut own: Vec<_> = space.changes.iter().chain(later).filter(|&&(tsc, _)| tsc <= until).collect();
         own.sort_by_key(|&&(tsc, _)| tsc);
         // Of those who had the pid before, only the last is of interest to a descendant.
         let forks = |change: &&(u64, Change)| matches!(change.1, Change::Fork(_) | Change::Exec);
-        let since = if descendants.len() == 1 { 0 } else { own.iter().rposition(forks).unwrap_or(0) };
-        for (tsc, change) in &own[since..] {
+        let last = if descendants.len() == 1 { None } else { own.iter().rposition(forks) };
+        if let (Some((parent, tsc)), None, None) = (space.parent, later, last) {
+            whole &= self.line(parent, tsc.min(until), descendants, line);
+        }
+        for (tsc, change) in &own[last.unwrap_or(0)..] {
             if line.len() >= MAX_LINE {
                 break;
             }
@@ -328,92 +335,4 @@ impl Builder {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use pt_flow::CodeMemory;
-
-    fn code(address: u64, byte: u8) -> Mapping {
-        let content = Content::Code(vec![byte; 16].into());
-        Mapping { address, size: 16, name: "x".to_owned(), content }
-    }
-
-    fn byte(built: &Built, epoch: u32, address: u64) -> Option<u8> {
-        built.image.read(epoch, address).map(|slice| slice.bytes[0])
-    }
-
-    #[test]
-    fn only_what_takes_the_place_of_something_begins_an_epoch() {
-        let mut spaces = Spaces::default();
-        spaces.map(1, 0, code(0x1000, 1));
-        spaces.map(1, 50, code(0x2000, 2));
-        spaces.map(1, 70, code(0x1008, 3));
-        let built = spaces.build(1);
-        assert_eq!(built.epochs, [(70, 1)]);
-        assert_eq!(byte(&built, 0, 0x2000), Some(2));
-        assert_eq!((byte(&built, 0, 0x1008), byte(&built, 1, 0x1008)), (Some(1), Some(3)));
-    }
-
-    #[test]
-    fn a_child_begins_with_what_its_parent_had() {
-        let mut spaces = Spaces::default();
-        spaces.map(1, 0, code(0x1000, 1));
-        spaces.fork(1, 2, 100);
-        spaces.map(1, 150, code(0x3000, 9));
-        spaces.exec(2, 200);
-        spaces.map(2, 210, code(0x1000, 7));
-        let built = spaces.build(2);
-        assert_eq!(built.epochs, [(200, 1)]);
-        assert_eq!((byte(&built, 0, 0x1000), byte(&built, 1, 0x1000)), (Some(1), Some(7)));
-        assert_eq!(byte(&built, 0, 0x3000), None);
-        assert_eq!(byte(&built, 0, 0x1008), Some(1));
-        assert_eq!(byte(&spaces.build(3), 0, 0x1000), None);
-    }
-
-    #[test]
-    fn processes_that_fork_each_other_are_no_endless_line() {
-        let mut spaces = Spaces::default();
-        spaces.fork(1, 2, 10);
-        spaces.fork(2, 1, 20);
-        assert!(spaces.build(1).epochs.is_empty());
-    }
-
-    #[test]
-    fn a_fork_that_is_read_before_what_had_the_pid_earlier_is_later_all_the_same() {
-        let told = |fork_first: bool| {
-            let mut spaces = Spaces::default();
-            spaces.map(1, 0, code(0x1000, 1));
-            if fork_first {
-                spaces.fork(1, 2, 100);
-            }
-            spaces.exec(2, 40);
-            spaces.map(2, 50, code(0x1000, 5));
-            spaces.map(2, 60, code(0x5000, 6));
-            if !fork_first {
-                spaces.fork(1, 2, 100);
-            }
-            let built = spaces.build(2);
-            let (_, last) = built.epochs[built.epochs.len() - 1];
-            [0x1000, 0x5000].map(|address| byte(&built, last, address))
-        };
-        assert_eq!([true, false].map(told), [[Some(1), None]; 2]);
-    }
-
-    #[test]
-    fn forks_that_are_too_many_are_told() {
-        let mut spaces = Spaces::default();
-        spaces.map(1, 1, code(0x1000, 1));
-        for child in 2..100 {
-            spaces.fork(child - 1, child, u64::from(child));
-        }
-        let told = [64, 65].map(|pid| (spaces.build(pid).refused.len(), byte(&spaces.build(pid), 0, 0x1000)));
-        assert_eq!(told, [(0, Some(1)), (1, None)]);
-    }
-
-    #[test]
-    fn what_cannot_be_mapped_is_told() {
-        let mut spaces = Spaces::default();
-        spaces.map(1, 0, Mapping { size: 0, ..code(0x1000, 1) });
-        spaces.map(1, 0, Mapping { address: u64::MAX - 3, ..code(0, 1) });
-        assert_eq!(spaces.build(1).refused.len(), 2);
-    }
-}
+mod tests;

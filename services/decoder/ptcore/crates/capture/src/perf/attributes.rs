@@ -16,10 +16,14 @@ pub struct Attribute {
     pub branch_sample_type: u64,
     pub sample_regs_user: u64,
     pub sample_regs_intr: u64,
+    /// It pauses or resumes tracing, or begins paused (`aux_action`).
+    pub pauses: bool,
 }
 
 const SAMPLE_ID_ALL: u64 = 1 << 18;
 const EXCLUDE_KERNEL: u64 = 1 << 5;
+/// aux_start_paused, aux_pause and aux_resume, behind the 32 bits of aux_sample_size.
+const AUX_ACTIONS: u64 = 7 << 32;
 
 impl Attribute {
     /// Reads an attribute whose size stands in it.
@@ -35,6 +39,7 @@ impl Attribute {
         let (_wakeup, _config1, _config2) = (more(), more(), more());
         let (branch_sample_type, sample_regs_user) = (more(), more());
         let (_stack_and_clock, sample_regs_intr) = (more(), more());
+        let (_watermark_and_stack, sample_size_and_action) = (more(), more());
         Ok(Attribute {
             kind,
             config,
@@ -44,6 +49,7 @@ impl Attribute {
             branch_sample_type,
             sample_regs_user,
             sample_regs_intr,
+            pauses: sample_size_and_action & AUX_ACTIONS != 0,
         })
     }
 
@@ -86,6 +92,11 @@ impl Attributes {
         let number = self.all.len();
         self.by_id.extend(ids.map(|id| (id, number)));
         self.all.push(attribute);
+    }
+
+    /// For how many cores and threads the events of a kind were opened; 0 where that is not told.
+    pub fn opened(&self, kind: u64) -> usize {
+        self.by_id.values().filter(|&&number| u64::from(self.all[number].kind) == kind).count()
     }
 
     /// Whether there may be packets in samples.

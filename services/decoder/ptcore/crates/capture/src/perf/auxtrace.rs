@@ -1,7 +1,7 @@
 //! PERF_RECORD_AUXTRACE and samples: pieces of the packet streams.
 
 use super::id_index::Opened;
-use super::overlap::overlap;
+use super::overlap::{end_of, overlap, whole_psbs};
 use crate::fields::{Fields, Short};
 use crate::{Bytes, CaptureError, Of};
 use pt_packet::{find_psb, psbs, ErrorKind, Reader};
@@ -34,8 +34,12 @@ pub struct Joined {
     pub size: usize,
     /// From which offset of the kernel on a piece stands at which offset of `data`.
     pub places: Vec<(u64, usize)>,
+    /// Where the last one ends, as the kernel counts; none of samples.
+    pub end: Option<u64>,
     /// Offsets of `data` at which pieces do not meet.
     pub broken: Vec<usize>,
+    /// Offsets of `data` at which tracing was off while a snapshot was taken.
+    pub paused: Vec<usize>,
     /// Bytes behind those places that are left out: in front of the first PSB nothing says where packets begin.
     pub undecodable: usize,
 }
@@ -66,7 +70,8 @@ impl Streams {
 
     /// Pieces are taken in the order of the file, in which perf writes and reads those of a queue (tools/perf/util/auxtrace.c
     /// of Linux, auxtrace_queues__queue_buffer): their offsets say whether they meet. `around`: the buffers were written
-    /// around, and pieces may overlap, as those of samples may.
+    /// around, and pieces may overlap, as those of samples may. perf has tracing off while it reads them
+    /// (tools/perf/builtin-record.c, record__read_auxtrace_snapshot).
     pub fn join(self, file: &Bytes, around: bool, beginnings: bool) -> Result<Vec<Joined>, CaptureError> {
         self.0.into_iter().map(|(key, pieces)| joined(key, pieces, file, around, beginnings)).collect()
     }
@@ -79,29 +84,41 @@ fn joined(
     around: bool,
     beginnings: bool,
 ) -> Result<Joined, CaptureError> {
-    let (mut parts, mut places, mut broken, mut at) = (Vec::new(), Vec::new(), Vec::new(), 0);
+    let (mut parts, mut places, mut at) = (Vec::new(), Vec::new(), 0);
+    let (mut broken, mut paused) = (Vec::new(), Vec::new());
     // Nothing says where packets begin until a PSB comes.
     let (mut astray, mut undecodable) = (false, 0);
     let mut before: Option<(Bytes, Option<u64>)> = None;
     for piece in pieces {
-        let (bytes, offset, may_overlap) = match piece {
+        let (bytes, offset, is_snapshot) = match piece {
             Piece::Record(part, offset) => (file.part(part), Some(offset), around),
-            Piece::Sample(bytes) => (bytes, None, true),
+            Piece::Sample(bytes) => (bytes, None, false),
         };
+        let may_overlap = is_snapshot || offset.is_none();
         // Pieces are filled up to eight bytes.
-        let meets =
-            |expected: Option<u64>| expected.zip(offset).is_some_and(|(one, other)| one.wrapping_sub(other) < 8);
+        let filled = |expected: Option<u64>| {
+            expected.zip(offset).map(|(one, other)| one.wrapping_sub(other)).filter(|&filled| filled < 8)
+        };
+        let mut met = None;
         let again = match &before {
-            Some((before, expected)) if !meets(*expected) => {
-                let again = may_overlap.then(|| overlap(before, &bytes)).flatten();
-                if again.is_none() {
-                    broken.push(at);
-                    astray = true;
-                    without_half_a_packet(&mut parts);
+            Some((before, expected)) => {
+                met = filled(*expected).map(|filled| before.part(0..before.len().saturating_sub(filled as usize)));
+                let again = match met {
+                    Some(_) => Some(0),
+                    None => may_overlap.then(|| overlap(before, &bytes)).flatten(),
+                };
+                match again {
+                    Some(_) if is_snapshot => paused.push(at),
+                    Some(_) => {}
+                    None => {
+                        broken.push(at);
+                        astray = true;
+                        without_half_a_packet(&mut parts);
+                    }
                 }
                 again.unwrap_or(0)
             }
-            _ => 0,
+            None => 0,
         };
         let mut first = again;
         if astray {
@@ -115,8 +132,14 @@ fn joined(
         at += new.len();
         parts.push(new);
         let end = offset.map(|offset| offset.wrapping_add(bytes.len() as u64));
-        before = Some((bytes, end));
+        // What has no PSB is compared behind the last one in front of it.
+        before = match met.filter(|_| may_overlap && whole_psbs(&bytes).next().is_none()) {
+            Some(met) => Some((Bytes::join(&[end_of(&met), bytes])?, end)),
+            None => Some((bytes, end)),
+        };
     }
+    paused.dedup();
+    let end = before.and_then(|(_, end)| end);
     let (tid, cpu) = (Some(tid).filter(|&tid| tid != NONE), Some(cpu).filter(|&cpu| cpu != NONE));
     let name = match (cpu, tid) {
         (Some(cpu), _) => format!("core {cpu}"),
@@ -124,7 +147,7 @@ fn joined(
         _ => format!("queue {queue}"),
     };
     let data = Bytes::join_for(&parts, beginnings)?;
-    Ok(Joined { name, tid, cpu, data, size: at, places, broken, undecodable })
+    Ok(Joined { name, tid, cpu, data, size: at, places, end, broken, paused, undecodable })
 }
 
 /// A packet of which the rest is missing becomes padding: it would be read on in what comes behind.
@@ -217,6 +240,31 @@ mod tests {
         assert!(capture.streams[0].lost.is_empty());
         let wanted = "packets were lost 2 times in buffers that are written around: where is not told";
         assert_eq!(capture.warnings, [wanted]);
+    }
+
+    #[test]
+    fn the_program_ran_on_while_a_snapshot_was_taken() {
+        let folder = Folder::new("paused");
+        program(&folder, "work", &NOP_RET);
+        let mut pipe = Pipe::with(&[1, 8, 0, 1, 0, 1, 0x400, 0x800, 3, 1, 1]);
+        pipe.maps((7, 7, 5, 0), USER, 4, 0x1000, "/work");
+        pipe.enters((7, 7, 10, 0));
+        let ran = |tsc| {
+            bytes(&[Packet::Psb, Packet::Tsc(tsc), Packet::Psbend, Packet::TipPge(full(USER)), Packet::TipPgd(full(1))])
+        };
+        let (first, second) = (ran(20), ran(40));
+        // The buffer has room behind the first one.
+        pipe.packets(0, 0, &first);
+        pipe.packets(0, first.len() as u64, &second);
+        let capture = pipe.open(&folder, Options::default());
+        let at = first.len().next_multiple_of(8);
+        assert_eq!(runs(&capture), [(7, vec![2, 2])]);
+        assert_eq!(losses(&capture), [(at, 0, Reason::MissingPackets)]);
+        let warning = format!(
+            "core 0: tracing was off while snapshots were taken, at 1 places: {at:#x}; what ran meanwhile and what stands in front \
+             of the next PSB is not told"
+        );
+        assert_eq!(capture.warnings, [warning]);
     }
 
     #[test]

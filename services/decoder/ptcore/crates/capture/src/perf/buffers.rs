@@ -48,13 +48,21 @@ impl Buffers {
         all.next().filter(|_| all.next().is_none())
     }
 
-    /// How many bytes more there may be in front of a place than the kernel counts, in a buffer of so many bytes.
-    pub fn filled_up(&self, of: Of, size: u64) -> u64 {
-        let buffer = match of {
+    /// Up to where the buffer was handed out, as the kernel counts, where its records say it.
+    pub fn end(&self, of: Of) -> Option<u64> {
+        self.of(of).filter(|buffer| !buffer.around).map(|buffer| buffer.end)
+    }
+
+    fn of(&self, of: Of) -> Option<&Buffer> {
+        match of {
             Of::Core(core) => self.by_core.get(&core),
             Of::Thread { tid, .. } => self.by_thread.get(&tid),
-        };
-        buffer.filter(|buffer| buffer.has(size)).map_or(0, |buffer| size - buffer.end)
+        }
+    }
+
+    /// How many bytes more there may be in front of a place than the kernel counts, in a buffer of so many bytes.
+    pub fn filled_up(&self, of: Of, size: u64) -> u64 {
+        self.of(of).filter(|buffer| buffer.has(size)).map_or(0, |buffer| size - buffer.end)
     }
 
     /// Who ran on the core as far as these records tell: nothing where the idle thread alone did.

@@ -10,6 +10,7 @@ use std::collections::{BTreeSet, HashMap};
 pub const FEATURE_TRACING_DATA: u32 = 1;
 pub const FEATURE_BUILD_ID: u32 = 2;
 pub const FEATURE_OSRELEASE: u32 = 4;
+pub const FEATURE_NRCPUS: u32 = 7;
 pub const FEATURE_CPUID: u32 = 9;
 pub const FEATURE_BPF_PROG_INFO: u32 = 25;
 
@@ -24,6 +25,8 @@ pub struct Features {
     /// Of which several stand in the table, as of containers that have a file each in one place.
     pub doubtful: BTreeSet<String>,
     pub cpu: Option<(u16, u8, u8)>,
+    /// How many cores the system had; 0 where that is not told.
+    pub online: u32,
     pub os_release: String,
     pub sched_switch: Option<SchedSwitch>,
     pub bpf: bpf::Programs,
@@ -52,6 +55,8 @@ impl Features {
             FEATURE_TRACING_DATA => self.sched_switch = SchedSwitch::find(section).or(self.sched_switch),
             FEATURE_OSRELEASE => self.os_release = text(section).unwrap_or_default(),
             FEATURE_BPF_PROG_INFO => bpf::take(section, &mut self.bpf),
+            // Behind how many it may have.
+            FEATURE_NRCPUS => self.online = Fields::new(section, 4).u32().unwrap_or(0),
             FEATURE_CPUID => self.cpu = text(section).and_then(|text| cpu(&text)),
             _ => {}
         }

@@ -37,8 +37,13 @@ pub fn read(path: &Path, data: Bytes, options: &Options) -> Result<Capture, Capt
         let flags = [fields.u64(), fields.u64(), fields.u64(), fields.u64()];
         add_attributes(&mut records, &data, attributes, entry).map_err(short)?;
         let start = usize::try_from(body.0).unwrap_or(usize::MAX).min(data.len());
-        // A recording that was killed has no size of its body yet.
+        // It is written when all else has been.
         let end = if body.1 == 0 { data.len() as u64 } else { body.0.saturating_add(body.1) };
+        if body.1 == 0 {
+            let what = "perf did not finish the file, as where it was killed: what its buffers still held is missing, packets \
+                        and records; end perf with SIGINT";
+            records.warnings.push(what.to_owned());
+        }
         let end = usize::try_from(end).unwrap_or(usize::MAX);
         if end > data.len() {
             let what = format!("the records are said to end at {end:#x}, the file ends at {:#x}", data.len());
@@ -136,7 +141,7 @@ fn features(data: &[u8], end: usize, flags: &[u64; 4]) -> (Vec<(u32, u64, u64)>,
 
 #[cfg(test)]
 mod tests {
-    use crate::perf::recording::{program, runs, Folder, Pipe, NOP_RET, USER};
+    use crate::perf::recording::{program, runs, words, Folder, Pipe, NOP_RET, USER};
     use crate::{open, Options};
 
     #[test]
@@ -228,6 +233,20 @@ mod tests {
         let capture = open(&folder.0, &Options { symbols: vec![folder.0.clone()], ..Options::default() }).unwrap();
         assert!(capture.warnings[0].contains("compressed records cannot be unpacked"), "{:?}", capture.warnings);
         assert_eq!(runs(&capture), [(7, vec![2])]);
+    }
+
+    #[test]
+    fn a_file_that_perf_did_not_finish_is_told() {
+        let folder = Folder::new("killed");
+        // The size of the file's head and of an attribute with its ids; nothing of these, and records of no size yet.
+        let head = words(&[104, 80, 104, 0, 104, 0, 0, 0, 0, 0, 0, 0]);
+        let mut pipe = Pipe([&b"PERFILE2"[..], &head].concat());
+        pipe.record(70, 0, &words(&[1, 8, 0, 1, 0, 1, 0x400, 0x800, 3, 0, 1]));
+        pipe.packets(0, 0, &[0; 8]);
+        let capture = pipe.open(&folder, Options { cpu: Some((6, 122, 1)), ..Options::default() });
+        let warning = "perf did not finish the file, as where it was killed: what its buffers still held is missing, packets and \
+                       records; end perf with SIGINT";
+        assert_eq!((capture.streams.len(), capture.warnings), (1, vec![warning.to_owned()]));
     }
 
     #[test]

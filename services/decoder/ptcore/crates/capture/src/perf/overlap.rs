@@ -1,5 +1,6 @@
 //! Pieces of a buffer that is written around: what is old in one was in the one before.
 
+use crate::Bytes;
 use pt_packet::{find_psb, psbs, Packet, Reader};
 
 /// perf fills pieces up to a multiple of this, with zeros.
@@ -12,11 +13,14 @@ const MOST_COMPARED: usize = 16;
 /// How many bytes at the beginning of a piece are the end of the one before; `None` when packets between them are missing,
 /// or when they have no PSB in common: then nothing of the piece in front of its first PSB can be decoded.
 pub fn overlap(before: &[u8], piece: &[u8]) -> Option<usize> {
-    let first = find_psb(piece, 0)?;
+    let (first, first_old) = (find_psb(piece, 0)?, whole_psbs(before).next()?);
     let mut left = before.len().saturating_mul(MOST_COMPARED);
-    for psb in psbs(before, 0).filter(|&psb| is_whole(&before[psb..])) {
+    let begins_later = whole_psbs(before).map(|psb| (psb, first));
+    // A buffer that has been filled has more than what was new in it the last time.
+    let begins_earlier = psbs(piece, 0).skip(1).map(|psb| (first_old, psb));
+    for (psb, psb_in_piece) in begins_later.chain(begins_earlier) {
         // Whichever begins later; what it begins with is in the other one.
-        let (old, new) = (psb.saturating_sub(first), first.saturating_sub(psb));
+        let (old, new) = (psb.saturating_sub(psb_in_piece), psb_in_piece.saturating_sub(psb));
         let (end, rest) = (&before[old..], &piece[new..]);
         let same = end.iter().zip(rest).take_while(|(one, other)| one == other).count();
         let other = &end[same..];
@@ -26,6 +30,16 @@ pub fn overlap(before: &[u8], piece: &[u8]) -> Option<usize> {
         left = left.checked_sub(same)?;
     }
     None
+}
+
+/// The end of what stands in front of a piece, as far as another one is compared with it: from its last whole PSB on.
+pub fn end_of(before: &Bytes) -> Bytes {
+    before.part(whole_psbs(before).last().unwrap_or(before.len())..before.len())
+}
+
+/// PSBs of which all is there.
+pub fn whole_psbs(data: &[u8]) -> impl Iterator<Item = usize> + '_ {
+    psbs(data, 0).filter(|&psb| is_whole(&data[psb..]))
 }
 
 /// Whether all is there that a PSB announces: its time tells it from others.
@@ -64,13 +78,18 @@ mod tests {
         data
     }
 
-    /// What perf makes of it where it takes snapshots of a buffer that has got so far.
+    /// What perf makes of it where it takes snapshots of a buffer that has got so far: what is new, until the buffer has been filled,
+    /// and the whole buffer from then on (tools/perf/arch/x86/util/intel-pt.c, intel_pt_find_snapshot).
     fn snapshots(data: &[u8], at: &[usize]) -> Capture {
         let mut pipe = Pipe::new();
         pipe.record(70, 0, &words(&[1, 8, 0, 1, 0, 1, 0x400, 0x800, 3, 1, 1]));
+        let mut last = 0;
         for &end in at {
-            let from = end.saturating_sub(ROOM);
-            pipe.packets(0, if from == 0 { 0 } else { (end % ROOM) as u64 }, &data[from..end]);
+            match end.checked_sub(ROOM) {
+                None => pipe.packets(0, last as u64, &data[last..end]),
+                Some(from) => pipe.packets(0, (end % ROOM) as u64, &data[from..end]),
+            }
+            last = end;
         }
         let folder = Folder::new(&format!("overlap-{}-{}", data.len(), at.len()));
         pipe.open(&folder, Options::default())
@@ -101,12 +120,14 @@ mod tests {
         for seed in 0..50 {
             let data = packets(seed);
             // Never so many new packets that no PSB of the snapshot before is left.
-            let steps =
-                [100, 300, 700, 200, 17, 550, 1, 480, 333].map(|step: usize| (step + seed as usize).min(ROOM - 300));
+            let steps = [100, 300, 7, 350, 400, 200, 17, 550, 1, 480, 333]
+                .map(|step: usize| (step + seed as usize).min(ROOM - 300));
             let at = ends(&data, steps.into_iter());
             let capture = snapshots(&data, &at);
             let stream = &capture.streams[0];
-            assert!(stream.lost.is_empty(), "seed {seed}: {:?}", stream.lost);
+            let places = stream.lost.len();
+            let begin = format!("core 0: tracing was off while snapshots were taken, at {places} places: ");
+            assert!(capture.warnings[0].starts_with(&begin), "seed {seed}: {:?}", capture.warnings);
             assert_eq!(without_pads(&stream.data), without_pads(&data[..*at.last().unwrap()]), "seed {seed}");
         }
     }
@@ -118,7 +139,7 @@ mod tests {
         let capture = snapshots(&data, &at);
         let stream = &capture.streams[0];
         let first = at[0].next_multiple_of(8);
-        assert_eq!(stream.lost, [first]);
+        assert_eq!(stream.lost[0], first);
         assert_eq!(without_pads(&stream.data[..first]), without_pads(&data[..at[0]]));
         assert_eq!(without_pads(&stream.data[first..]), without_pads(&data[at[1] - ROOM..at[2]]));
     }

@@ -15,6 +15,10 @@ const WITHOUT_TNT: u64 = NO_TNT | NO_RETURN_COMPRESSION;
 const PASSED_ON: u64 = 1;
 const BRANCHES: u64 = 1 << 13;
 
+fn has_branches(config: u64) -> bool {
+    config & (PASSED_ON | BRANCHES) != PASSED_ON
+}
+
 /// By what it is told who runs on a core (`have_sched_switch` of tools/perf/util/intel-pt.c).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Switches {
@@ -32,7 +36,7 @@ pub struct PtInfo {
     pub conversion: Option<Conversion>,
     pub snapshots: bool,
     pub switches: Switches,
-    pmu: u64,
+    pub pmu: u64,
     mtc_freq_bits: u64,
     tsc_ctc_ratio: (u32, u32),
     nominal_ratio: u8,
@@ -75,12 +79,16 @@ impl PtInfo {
         all.iter().find(|attribute| u64::from(attribute.kind) == self.pmu)
     }
 
+    /// Whether no branches are told at all, as where only PTWRITE or power packets were wanted.
+    pub fn leaves_out_branches(&self, all: &[Attribute]) -> bool {
+        self.attribute(all).is_some_and(|attribute| !has_branches(attribute.config))
+    }
+
     /// Whether neither branches nor compressed returns are told: most returns are compressed into the packet that is left out, and
     /// the target that comes next would be taken for where one leads (perf-intel-pt(1), `notnt`).
     pub fn leaves_out_returns(&self, all: &[Attribute]) -> bool {
-        self.attribute(all).is_some_and(|&Attribute { config, .. }| {
-            config & WITHOUT_TNT == NO_TNT && config & (PASSED_ON | BRANCHES) != PASSED_ON
-        })
+        self.attribute(all)
+            .is_some_and(|&Attribute { config, .. }| config & WITHOUT_TNT == NO_TNT && has_branches(config))
     }
 
     pub fn config(&self, attribute: Option<&Attribute>) -> Config {

@@ -95,6 +95,8 @@ pub enum Event {
     },
     Switch {
         out: bool,
+        /// The tid of the thread on the other side, where records of all threads tell it.
+        other: Option<u32>,
     },
     /// Tids.
     SchedSwitch {
@@ -177,7 +179,11 @@ impl<'d> Record<'d> {
                 let (pid, _parent) = (fields.u32()?, fields.u32()?);
                 Event::Exit { pid, tid: fields.u32()? }
             }
-            kind::SWITCH | kind::SWITCH_CPU_WIDE => Event::Switch { out: flag },
+            kind::SWITCH => Event::Switch { out: flag, other: None },
+            kind::SWITCH_CPU_WIDE => {
+                let _pid = fields.u32()?;
+                Event::Switch { out: flag, other: Some(fields.u32()?) }
+            }
             kind::AUX => Event::Aux { offset: fields.u64()?, size: fields.u64()?, flags: fields.u64()? },
             kind::ITRACE_START => Event::ItraceStart { pid: fields.u32()?, tid: fields.u32()? },
             kind::LOST => {

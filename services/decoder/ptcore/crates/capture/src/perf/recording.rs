@@ -57,6 +57,12 @@ impl Pipe {
         pipe
     }
 
+    /// User code alone is recorded.
+    pub fn excludes_kernel(&mut self) {
+        // Behind the head of the file and of the attribute's record, its type, size, config, period and formats.
+        self.0[16 + 8 + 40] |= 1 << 5;
+    }
+
     /// CPUID of the header.
     pub fn cpu(&mut self, name: &str) {
         let name = text(name);
@@ -81,12 +87,14 @@ impl Pipe {
         self.event(10, 2, &[halves(&[id.0, id.1]), place, text(file)].concat(), id);
     }
 
+    /// From some thread that is not the idle one.
     pub fn enters(&mut self, id: Id) {
-        self.event(15, 2, &halves(&[0, 0]), id);
+        self.event(15, 2, &halves(&[1, 1]), id);
     }
 
+    /// To such a one.
     pub fn leaves(&mut self, id: Id) {
-        self.event(15, 1 << 13 | 2, &halves(&[0, 0]), id);
+        self.event(15, 1 << 13 | 2, &halves(&[1, 1]), id);
     }
 
     /// Addresses that run from a time on until they return, as the packets of a core.

@@ -128,7 +128,9 @@ impl Records {
                 self.packed.push((at + HEAD + 8, at + HEAD + 8 + size.min(there) as usize));
             }
             kind::AUXTRACE_ERROR => {
-                let rest = record.body.get(40..).unwrap_or_default();
+                // In the first format no time stands in front of what it says (tools/perf/util/auxtrace.c).
+                let format = Fields::new(record.body, 20).u32().map_err(text)?;
+                let rest = record.body.get(if format == 0 { 32 } else { 40 }..).unwrap_or_default();
                 self.warnings.push(format!("perf says: {}", Fields::new(rest, 0).text()));
             }
             _ if record.kind < kind::USER => self.events.push(at),

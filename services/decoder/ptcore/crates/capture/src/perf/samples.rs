@@ -283,6 +283,8 @@ mod tests {
         let [stream] = &capture.streams[..] else { panic!("{} streams", capture.streams.len()) };
         assert_eq!((stream.of, &stream.lost[..]), (Of::Core(3), &[2 * ran(0).len()][..]));
         assert_eq!(runs(&capture), [(7, vec![2, 2, 2])]);
+        // What it ran between them on other cores is not told.
+        assert!(capture.stays.is_none());
     }
 
     #[test]

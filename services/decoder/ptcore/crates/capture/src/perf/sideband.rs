@@ -1,15 +1,17 @@
 //! Records of the kernel to address spaces, switches and streams.
 
 mod loose;
+mod losses;
 
 use super::address_filters::AddressFilters;
 use super::attributes::{Attributes, SampleId};
 use super::kernel_changes::KernelChanges;
+use super::outsiders::Outsiders;
 use super::portable::Portables;
 use super::pt_info::Switches;
 use super::record::{kind, Event, Record};
 use super::records::Records;
-use super::running::{first_of, Running};
+use super::running::Running;
 use super::thread_names::ThreadNames;
 use super::untimed::Untimed;
 use super::written::{has_no_file, Written};
@@ -21,6 +23,7 @@ use crate::spaces::{Content, Mapping, Spaces, KERNEL};
 use crate::timeline::attach_with;
 use crate::vdso;
 use crate::{Bytes, Capture, CaptureError, Conversion, Of, Options, Stays, Stream, Switch};
+use losses::Losses;
 use pt_flow::is_kernel;
 use pt_packet::find_psb;
 use std::collections::{BTreeMap, HashMap};
@@ -71,6 +74,7 @@ struct Sideband<'o> {
     untimed: Untimed,
     /// Processes and threads for which tracing began, in the order of the records.
     traced: Vec<Who>,
+    outsiders: Outsiders,
     /// The cores that threads were on, where the streams do not tell them.
     stays: Option<Stays>,
 }
@@ -101,24 +105,18 @@ pub fn fill(capture: &mut Capture, data: &Bytes, mut records: Records, options: 
     }
     sideband.running.all_told();
     capture.warnings.extend(sideband.running.warnings(sideband.conversion.is_some()));
-    if joined.iter().any(|joined| joined.cpu.is_some()) {
+    let of_cores = joined.iter().any(|joined| joined.cpu.is_some());
+    capture.warnings.extend(records.scope_warnings(of_cores));
+    if of_cores {
         capture.warnings.extend(sideband.running.doubt(switches, records.attributes.sched_switch.is_some()));
     }
+    let snapshots = info.is_some_and(|info| info.snapshots);
     for joined in joined {
         let of = joined.of(|tid| sideband.running.pids.get(&tid).copied().unwrap_or(tid));
-        let mine = sideband.cut.iter().filter(|(id, _)| is_of(id, of));
-        let mut lost: Vec<_> = mine.map(|&(_, at)| joined.place(at)).collect();
-        lost.extend(&joined.broken);
-        lost.sort_unstable();
-        lost.dedup();
-        if !lost.is_empty() {
-            let text = lost_at(&joined.name, &lost);
-            let behind = match joined.undecodable {
-                0 => String::new(),
-                bytes => format!("; {bytes} bytes behind them, up to the next PSB, cannot be decoded"),
-            };
-            capture.warnings.push(text + &behind);
-        }
+        let cut = sideband.cut.iter().filter(|(id, _)| is_of(id, of)).map(|&(_, at)| joined.place(at));
+        let handed_out = sideband.running.buffers.end(of).filter(|_| !snapshots);
+        let losses = Losses::of(&joined, cut, handed_out);
+        capture.warnings.extend(losses.warnings);
         let (begins, switches) = match of {
             Of::Core(cpu) => sideband.running.take(cpu, || find_psb(&joined.data, 0).is_some()),
             Of::Thread { .. } => (None, Vec::new()),
@@ -126,7 +124,7 @@ pub fn fill(capture: &mut Capture, data: &Bytes, mut records: Records, options: 
         capture.streams.push(Stream {
             begins,
             switches,
-            lost,
+            lost: losses.places,
             ..Stream::of_size(joined.size, joined.name, joined.data, of)
         });
     }
@@ -139,8 +137,8 @@ pub fn fill(capture: &mut Capture, data: &Bytes, mut records: Records, options: 
     let user_only = attribute.is_some_and(|attribute| attribute.excludes_kernel());
     // It may have been told where a thread was meanwhile.
     let lost = sideband.lost > 0 || sideband.partial > 0;
-    sideband.finish(capture, user_only)?;
-    if lost || info.is_none_or(|info| info.snapshots || info.switches == Switches::Untold) {
+    sideband.finish(capture, Some(user_only))?;
+    if lost || !records.have_all_cores() {
         capture.stays = None;
     }
     Ok(())
@@ -174,6 +172,7 @@ impl<'o> Sideband<'o> {
             written: Written::new(&options.symbols),
             untimed: Untimed::default(),
             traced: Vec::new(),
+            outsiders: Outsiders::default(),
             stays: None,
         }
     }
@@ -200,6 +199,9 @@ impl<'o> Sideband<'o> {
         let tsc = self.ticks(&id);
         if self.first == 0 {
             self.first = tsc;
+        }
+        if self.outsiders.saw(&event, &id) {
+            return;
         }
         match event {
             Event::Mmap { executable: false, .. } | Event::Other => {}
@@ -253,7 +255,7 @@ impl<'o> Sideband<'o> {
                     self.running.saw(id.cpu, tsc, Sign::Traced((pid, tid)));
                 }
             }
-            Event::Switch { out } => self.running.switched(&id, tsc, out),
+            Event::Switch { out, .. } => self.running.switched(&id, tsc, out),
             Event::SchedSwitch { leaves, enters } => self.running.sampled(id.cpu, tsc, leaves, enters),
             Event::Aux { offset, size, flags } => {
                 let end = offset.saturating_add(size);
@@ -331,7 +333,8 @@ impl<'o> Sideband<'o> {
         *self.missing.entry((name.to_owned(), reason.to_owned())).or_default() += 1;
     }
 
-    fn finish(mut self, capture: &mut Capture, user_only: bool) -> Result<(), CaptureError> {
+    /// `user_only`: whether the kernel was not traced, where that is known.
+    fn finish(mut self, capture: &mut Capture, user_only: Option<bool>) -> Result<(), CaptureError> {
         capture.conversion = self.conversion;
         capture.config.reference_tsc = self.first;
         capture.config.filter = std::mem::take(&mut self.filters).finish(&mut capture.warnings);
@@ -356,6 +359,10 @@ impl<'o> Sideband<'o> {
             capture.warnings.push(format!("the kernel tells of {} stretches {what}", self.partial));
         }
         capture.warnings.extend(self.untimed.doubt());
+        capture.warnings.extend(self.outsiders.warning());
+        self.outsiders.leave_out(&mut self.spaces);
+        // Where it is not known nothing is told of a kernel without code, as if it had not been traced.
+        let user_only = user_only.unwrap_or_else(|| !self.spaces.have_code(KERNEL)) && !self.outsiders.are_there();
         if self.lost > 0 {
             capture.warnings.push(format!("{} records of the kernel were lost", self.lost));
         }
@@ -385,10 +392,6 @@ impl<'o> Sideband<'o> {
         attach_with(capture, &self.spaces, stays, user_only, self.options);
         Ok(())
     }
-}
-
-fn lost_at(name: &str, lost: &[usize]) -> String {
-    format!("{name}: packets were lost at {} places: {}", lost.len(), first_of(lost, |at| format!("{at:#x}")))
 }
 
 /// Whether the record is of this core or thread.

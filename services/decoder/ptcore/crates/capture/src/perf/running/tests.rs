@@ -53,7 +53,7 @@ fn handed_out(name: &str, by: &[Id]) -> Capture {
     pipe.maps((7, 70, 5, 1), USER, 4, 0x1000, "/work");
     pipe.maps((8, 80, 5, 1), USER, 4, 0x1000, "/other");
     for (number, &id) in by.iter().enumerate() {
-        pipe.event(11, 0, &words(&[number as u64 * 40, 40, 0]), id);
+        pipe.event(11, 0, &words(&[number as u64 * 24, 24, 0]), id);
     }
     pipe.ran(0, &[(100, USER), (200, USER)]);
     pipe.open(&folder, Options::default())

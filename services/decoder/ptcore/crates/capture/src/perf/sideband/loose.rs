@@ -1,14 +1,16 @@
 //! Files of records alone, beside packets in a file of their own: whose packets these are, and what the records say of them.
 
-use super::{is_of, lost_at, Sideband};
+use super::losses::lost_at;
+use super::{is_of, Sideband};
 use crate::perf::file::is_file;
 use crate::perf::layouts::Layouts;
 use crate::perf::record::kind;
 use crate::perf::records::Records;
 use crate::perf::running::first_of;
-use crate::spaces::Mapping;
+use crate::spaces::{Mapping, KERNEL};
 use crate::unpacked::content;
 use crate::{Capture, CaptureError, Of, Options, Stays, Stream};
+use pt_flow::is_kernel;
 use pt_packet::{find_psb, PSB};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -33,6 +35,11 @@ pub fn attach_loose(capture: &mut Capture, code: Vec<Mapping>, options: &Options
     let mut sideband = Sideband::new(options, None);
     let cores = sideband.read(capture, &options.sideband)?;
     let timed = sideband.conversion.is_some();
+    // The kernel's is there whoever runs, and without anyone too.
+    let (kernel, code): (Vec<_>, Vec<_>) = code.into_iter().partition(|mapping| is_kernel(mapping.address));
+    for mapping in kernel {
+        sideband.spaces.map(KERNEL, 0, mapping);
+    }
     capture.warnings.extend(sideband.running.warnings(timed));
     for stream in &mut capture.streams {
         sideband.belongs(stream, cores.as_deref().filter(|_| timed), &mut capture.warnings);
@@ -48,7 +55,7 @@ pub fn attach_loose(capture: &mut Capture, code: Vec<Mapping>, options: &Options
             }
         }
     }
-    sideband.finish(capture, true)?;
+    sideband.finish(capture, None)?;
     // What threads did on other cores is not there.
     capture.stays = None;
     Ok(())

@@ -70,6 +70,19 @@ fn records_that_say_nothing_of_code_or_threads_change_nothing() {
 }
 
 #[test]
+fn what_perf_says_of_its_own_errors_is_told() {
+    let folder = Folder::new("errors");
+    let mut pipe = Pipe::new();
+    // AUXTRACE_ERROR: type, code, core, process, thread, format, address and, but for the first format, a time.
+    for format in [0, 1] {
+        let place = [halves(&[1, 5, 0, 7, 7, format]), words(&[0x1234]), words(&[99][..format as usize])].concat();
+        pipe.record(72, 0, &[place, text("Failed to get instruction")].concat());
+    }
+    pipe.packets(0, 0, &[0; 8]);
+    assert_eq!(pipe.open(&folder, Options::default()).warnings, ["perf says: Failed to get instruction"; 2]);
+}
+
+#[test]
 fn records_of_kinds_that_nobody_knows_yet_are_counted() {
     let folder = Folder::new("unknown");
     program(&folder, "work", &NOP_RET);

@@ -1,7 +1,9 @@
 //! Files of records beside packets, as the scripts of libipt take them out of what perf recorded.
 
-use crate::perf::recording::{halves, packets, program, runs, text, words, Folder, Pipe, NOP_RET, TWO_NOPS_RET, USER};
-use crate::{open, Capture, Of, Options};
+use crate::perf::recording::{
+    halves, kcore, packets, program, runs, text, words, Folder, Pipe, KERNEL, NOP_RET, TWO_NOPS_RET, USER,
+};
+use crate::{open, Capture, Of, Options, RawImage};
 use pt_packet::PSB;
 
 /// Times are told from other numbers by their size.
@@ -88,6 +90,24 @@ fn without_a_word_of_the_kernel_the_number_of_the_file_or_the_first_of_the_recor
     };
     assert_eq!(told(5, named(&[5, 2])), [(7, vec![2]), (9, vec![3])]);
     assert_eq!(named(&[2]).warnings, Vec::<String>::new());
+}
+
+#[test]
+fn what_the_kernel_ran_without_a_thread_is_none_of_the_thread_before() {
+    let folder = folder("loose-idle");
+    let mut pipe = begins(0);
+    pipe.enters((7, 7, T + 10, 0));
+    pipe.leaves((7, 7, T + 150, 0));
+    pipe.enters((0, 0, T + 151, 0));
+    pipe.leaves((0, 0, T + 250, 0));
+    pipe.enters((7, 7, T + 251, 0));
+    folder.add("perf.data-sideband-cpu0.pevent", &pipe.0);
+    let path = folder.add("perf.data-aux-idx0.bin", &packets(&[(T + 100, USER), (T + 200, KERNEL), (T + 300, KERNEL)]));
+    let code = RawImage { file: folder.add("code", &NOP_RET), offset: 0, size: None, address: KERNEL };
+    let told = |options: Options| runs(&open(&path, &Options { symbols: vec![folder.0.clone()], ..options }).unwrap());
+    let of_each = [(0, vec![2]), (7, vec![2, 2])];
+    assert_eq!(told(Options { images: vec![code], ..Options::default() }), of_each);
+    assert_eq!(told(kcore(&folder)), of_each);
 }
 
 #[test]
