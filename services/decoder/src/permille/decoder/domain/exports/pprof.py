@@ -34,11 +34,11 @@ def profile_parts(rows: SessionRows) -> Iterator[profile_pb2.Profile]:
     head = _head(rows, texts)
     yield head
     locations = _Inlined(head, texts)
-    for thread in rows.threads():
+    threads = rows.threads()
+    for thread, calls, inlined in zip(threads, rows.calls(threads), rows.inlined(threads), strict=True):
         name = texts.number(thread.title)
-        inlined = rows.inlined(thread.segment)
         part, levels = profile_pb2.Profile(), 0
-        for stack, node in rows.until_interrupted(call_tree(rows.calls(thread.segment)).stacks()):
+        for stack, node in rows.until_interrupted(call_tree(calls).stacks()):
             callers = [number + 1 for number in reversed(stack[:-1])]
             for share in divided(node, inlined.get(node.function, ())):
                 value = [share.calls, share.self_instructions, share.self_ns]
