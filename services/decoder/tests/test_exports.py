@@ -180,6 +180,28 @@ async def test_pprof_sums_equal_stacks(decoded: Tables, tmp_path: Path) -> None:
     assert sum(value[0] for value in samples.values()) == 8
 
 
+@pytest.mark.parametrize("target", ["app", "some.slice"])
+async def test_the_first_mapping_of_pprof_is_the_program(
+    decoded: Tables, new_row: Callable[..., dict[str, Any]], tmp_path: Path, target: str
+) -> None:
+    modules = ["[vdso]", "/usr/lib/libc.so.6", "/opt/app", ""]
+    rows = [
+        new_row("functions", function=number, name="f", module=module, build_id=f"{number:040x}", session_id=SESSION)
+        for number, module in enumerate(modules)
+    ]
+    await decoded.replace_session("functions", SESSION, [pa.RecordBatch.from_pylist(rows, schema=SCHEMAS["functions"])])
+    session = new_row("sessions", session_id=SESSION, target=target)
+    await decoded.replace_session("sessions", SESSION, [pa.RecordBatch.from_pylist([session], SCHEMAS["sessions"])])
+    data, _ = await exported(decoded, tmp_path, ExportWish(SESSION, ExportFormat.PPROF))
+    profile = profile_pb2.Profile.FromString(gzip.decompress(data))
+    text = list(profile.string_table)
+    told = {one.id: (text[one.filename], text[one.build_id]) for one in profile.mapping}
+    assert text[profile.mapping[0].filename] == "/opt/app" and profile.mapping[0].id == 1
+    assert [told[location.mapping_id] for location in profile.location] == [
+        (module or "?", f"{number:040x}") for number, module in enumerate(modules)
+    ]
+
+
 HOSTILE = (
     "=cmd|'/c calc'!A0",
     'a"b,c;d</script><!--',
@@ -324,7 +346,7 @@ def tables_of(threads: int, calls: str) -> duckdb.DuckDBPyConnection:
     for table, selected in (
         ("segments", f"range::INT AS segment, 70 AS pid, range AS tid, 't' AS thread FROM range({threads})"),
         ("functions", "0 AS function, 'f' AS name, '' AS module, '' AS file, 0 AS line, 0 AS address,"
-         " '' AS symbol_status, '' AS category"),
+         " '' AS symbol_status, '' AS category, '' AS build_id"),
         ("inlined", "range::INT AS segment, 0 AS function, 'g' AS chain, 'g' AS name, 1 AS depth,"
          f" 1 AS instructions FROM range({threads})"),
         ("calls", calls),

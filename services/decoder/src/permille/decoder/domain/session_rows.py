@@ -48,6 +48,7 @@ class Function:
     address: int
     symbol_status: str
     category: str
+    build_id: str
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,7 @@ class SessionRows:
         """By their number in the session."""
         rows = self._connection.execute(
             "SELECT function, name, module, file, line, address, symbol_status,"
-            " coalesce(category, '') FROM functions ORDER BY function"
+            " coalesce(category, ''), build_id FROM functions ORDER BY function"
         ).fetchall()
         return {number: Function(*rest) for number, *rest in rows}
 
