@@ -11,14 +11,14 @@ const element = (name, text, className) => {
 const count = (value) => value.toLocaleString("en");
 const size = (bytes) => {
   for (const unit of ["B", "KiB", "MiB", "GiB"]) {
-    if (bytes < 1024) return `${unit === "B" ? bytes : bytes.toFixed(1)} ${unit}`;
+    if (Number(bytes.toFixed(unit === "B" ? 0 : 1)) < 1024) return `${unit === "B" ? bytes : bytes.toFixed(1)} ${unit}`;
     bytes /= 1024;
   }
   return `${bytes.toFixed(1)} TiB`;
 };
 const duration = (ns) => {
   for (const unit of ["ns", "µs", "ms"]) {
-    if (ns < 1000) return `${unit === "ns" ? ns : ns.toFixed(2)} ${unit}`;
+    if (Number(ns.toFixed(unit === "ns" ? 0 : 2)) < 1000) return `${unit === "ns" ? ns : ns.toFixed(2)} ${unit}`;
     ns /= 1000;
   }
   return `${ns.toFixed(2)} s`;
@@ -75,8 +75,10 @@ function table(target, columns, rows, sortedBy, limit) {
 
 const numeric = (title, key, text) => ({ title, number: true, value: (row) => row[key], text: (row) => text(row[key]) });
 
+const instructionsOfAll = () => data.functions.reduce((sum, row) => sum + row.self_instructions, 0);
+
 function functions() {
-  const whole = data.functions.reduce((sum, row) => sum + row.self_instructions, 0);
+  const whole = instructionsOfAll();
   const self = numeric("self instructions", "self_instructions", count);
   const columns = [
     {
@@ -118,6 +120,40 @@ function functions() {
     refresh();
   };
   refresh();
+}
+
+/** Tabs for what is not known of every session. */
+function tableWhereKnown(view, id, columns, rows, sortedBy) {
+  document.querySelector(`[data-view=${view}]`).hidden = !rows?.length;
+  if (rows?.length) table(document.getElementById(id), columns, rows, sortedBy, Infinity);
+}
+
+function categories() {
+  const whole = instructionsOfAll();
+  const self = numeric("self instructions", "self_instructions", count);
+  const columns = [
+    { title: "category", value: (row) => row.category, text: (row) => row.category },
+    numeric("functions", "functions", count),
+    numeric("calls", "calls", count),
+    self,
+    numeric("%", "self_instructions", (value) => share(value, whole)),
+    numeric("self time", "self_ns", duration),
+  ];
+  tableWhereKnown("categories", "category-table", columns, data.categories, self);
+}
+
+function inlined() {
+  const functions = new Map(data.functions.map((row) => [row.function, row]));
+  const instructions = numeric("instructions", "instructions", count);
+  const nameOf = (row) => functions.get(row.function)?.name ?? "";
+  const part = (row) => share(row.instructions, functions.get(row.function)?.self_instructions);
+  const columns = [
+    { title: "function", value: nameOf, text: nameOf },
+    { title: "inlined into it", value: (row) => row.chain, text: (row) => row.chain },
+    instructions,
+    { title: "% of the function", number: true, value: (row) => parseFloat(part(row)) || 0, text: part },
+  ];
+  tableWhereKnown("inlined", "inlined-table", columns, data.inlined, instructions);
 }
 
 function listNotes(id, notes) {
@@ -172,7 +208,7 @@ function threads() {
       numeric("pid", "pid", String),
       numeric("tid", "tid", String),
       instructions,
-      numeric("branches", "branches", count),
+      numeric("conditional branches", "branches", count),
       numeric("trace", "size_bytes", size),
       numeric("lost", "lost_bytes", (value) => (value ? size(value) : "0")),
       numeric("errors", "errors", count),
@@ -232,6 +268,8 @@ function select(view) {
 
 facts();
 functions();
+categories();
+inlined();
 losses();
 threads();
 for (const tab of document.querySelectorAll("[role=tab]")) {

@@ -10,12 +10,14 @@ import struct
 import subprocess
 import zlib
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from permille.api.decoder.v1 import decoder_pb2
 from permille.cli.html_page import MOST_LEVELS, PageParts, read_page_parts, template, write_page
+from permille.cli.rendering.report import InlinedRow
 
 from .conftest import Mesh
 from .test_report import REPORT
@@ -131,6 +133,24 @@ def alert(dom: str) -> str | None:
     told = re.search(r'<p id="viewer-failed" role="alert"( hidden="")?>(.*?)</p>', dom)
     assert told is not None
     return None if told[1] else html.unescape(told[2])
+
+
+def cells(dom: str, table: str) -> list[list[str]]:
+    inside = dom.partition(f'id="{table}"')[2].partition("</table>")[0]
+    rows = (re.findall(r"<td.*?>(.*?)</td>", row) for row in re.findall(r"<tr>(.*?)</tr>", inside))
+    return [row for row in rows if row]
+
+
+def test_categories_are_summed_and_inlined_functions_listed_where_they_are_known(tmp_path: Path) -> None:
+    file = tmp_path / "report.html"
+    function = replace(REPORT.functions[0], function=5, name="outer", category="pricing", self_instructions=40)
+    known = replace(REPORT, functions=[function], inlined=[InlinedRow(5, "probe > hash", 10)])
+    write_page(file, known, PageParts(b"", 0))
+    dom = browse(file, "inlined", "--dump-dom").stdout
+    assert [row[0] for row in cells(dom, "category-table")] == ["pricing"]
+    assert cells(dom, "inlined-table") == [["outer", "probe &gt; hash", "10", "25.0 %"]]
+    write_page(file, replace(known, inlined=None), PageParts(b"", 0))
+    assert re.search('data-view="inlined"[^>]* hidden=""', browse(file, "functions", "--dump-dom").stdout)
 
 
 def test_what_is_as_deep_as_the_page_asks_for_is_drawn_and_what_cannot_be_is_told(tmp_path: Path) -> None:

@@ -81,6 +81,15 @@ def test_a_printed_duration_reads_back_within_its_precision(ns: int) -> None:
     assert read == pytest.approx(ns, rel=0.006, abs=0.5)
 
 
+@pytest.mark.parametrize(
+    ("ns", "text"),
+    [(999.4, "999 ns"), (999.6, "1.00 µs"), (999_994, "999.99 µs"), (999_999, "1.00 ms"), (999_999_999, "1.00 s")],
+)
+def test_what_is_rounded_up_to_the_next_unit_has_that_one(ns: float, text: str) -> None:
+    assert units.duration(ns) == text
+    assert [units.size(count) for count in (1023, (1 << 20) - 1)] == ["1023 B", "1.0 MiB"]
+
+
 def test_a_moment_is_utc_to_the_millisecond() -> None:
     assert units.moment(1_700_000_000_123_456_789) == "2023-11-14 22:13:20.123"
     assert units.moment(0) == ""

@@ -15,6 +15,7 @@ import pytest
 from permille.controller.domain.elf_notes import names
 from permille.controller.domain.kept_files import KeptFiles
 from permille.controller.domain.mapping import Mapping, parse_maps
+from permille.controller.domain.proc_text import text_of
 from permille.controller.domain.process_image import ProcessImage
 
 MAPS = """\
@@ -34,6 +35,14 @@ def test_executable_mappings_of_user_code_are_what_counts() -> None:
         (0x7F1000000000, ""),
         (0x7FFC00000000, "[vdso]"),
     ]
+
+
+@pytest.mark.parametrize("character", [*"\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"])
+def test_a_name_ends_where_its_line_ends(character: str, tmp_path: Path) -> None:
+    path = f"/tmp/a{character}b"
+    maps = tmp_path / "maps"
+    maps.write_bytes(f"55d0c0000000-55d0c0001000 r-xp 00001000 fe:01 123 {path}\n".encode() * 2)
+    assert [mapping.path for mapping in parse_maps(text_of(maps))] == [path, path]
 
 
 def test_a_file_that_was_removed_has_to_be_read_from_memory() -> None:

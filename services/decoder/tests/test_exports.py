@@ -25,14 +25,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2
 from permille.api.decoder.v1 import profile_pb2
+from permille.decoder.domain.by_segment import by_segment
 from permille.decoder.domain.call_nesting import nested_events
 from permille.decoder.domain.call_tree import CallNode, call_tree
-from permille.decoder.domain.exports import folded, pprof
+from permille.decoder.domain.exports import folded, perfetto, pprof, speedscope
 from permille.decoder.domain.inlined_chain import Chain, chain_of
 from permille.decoder.domain.inlined_shares import divided
 from permille.decoder.domain.interruptible import interruptible
 from permille.decoder.domain.session_export import ExportFormat, ExportWish, SessionExports
-from permille.decoder.domain.session_rows import Call, SessionRows
+from permille.decoder.domain.session_rows import Call, SessionRows, Thread
 from permille.mesh.errors import Code, PermilleError
 from permille.mesh.table_schemas import SCHEMAS
 from permille.mesh.tables import Tables
@@ -179,6 +180,28 @@ async def test_pprof_sums_equal_stacks(decoded: Tables, tmp_path: Path) -> None:
     assert sum(value[0] for value in samples.values()) == 8
 
 
+@pytest.mark.parametrize("target", ["app", "some.slice"])
+async def test_the_first_mapping_of_pprof_is_the_program(
+    decoded: Tables, new_row: Callable[..., dict[str, Any]], tmp_path: Path, target: str
+) -> None:
+    modules = ["[vdso]", "/usr/lib/libc.so.6", "/opt/app", ""]
+    rows = [
+        new_row("functions", function=number, name="f", module=module, build_id=f"{number:040x}", session_id=SESSION)
+        for number, module in enumerate(modules)
+    ]
+    await decoded.replace_session("functions", SESSION, [pa.RecordBatch.from_pylist(rows, schema=SCHEMAS["functions"])])
+    session = new_row("sessions", session_id=SESSION, target=target)
+    await decoded.replace_session("sessions", SESSION, [pa.RecordBatch.from_pylist([session], SCHEMAS["sessions"])])
+    data, _ = await exported(decoded, tmp_path, ExportWish(SESSION, ExportFormat.PPROF))
+    profile = profile_pb2.Profile.FromString(gzip.decompress(data))
+    text = list(profile.string_table)
+    told = {one.id: (text[one.filename], text[one.build_id]) for one in profile.mapping}
+    assert text[profile.mapping[0].filename] == "/opt/app" and profile.mapping[0].id == 1
+    assert [told[location.mapping_id] for location in profile.location] == [
+        (module or "?", f"{number:040x}") for number, module in enumerate(modules)
+    ]
+
+
 HOSTILE = (
     "=cmd|'/c calc'!A0",
     'a"b,c;d</script><!--',
@@ -317,19 +340,31 @@ async def test_folded_stacks_without_time_are_told_and_no_empty_file(
     assert await exported(decoded, tmp_path, ExportWish(SESSION, ExportFormat.FOLDED)) == (b"", 0)
 
 
+def tables_of(threads: int, calls: str) -> duckdb.DuckDBPyConnection:
+    """`calls`: columns and where they are from. One function, which has another one inlined in every thread."""
+    connection = duckdb.connect(":memory:")
+    for table, selected in (
+        ("segments", f"range::INT AS segment, 70 AS pid, range AS tid, 't' AS thread FROM range({threads})"),
+        ("functions", "0 AS function, 'f' AS name, '' AS module, '' AS file, 0 AS line, 0 AS address,"
+         " '' AS symbol_status, '' AS category, '' AS build_id"),
+        ("inlined", "range::INT AS segment, 0 AS function, 'g' AS chain, 'g' AS name, 1 AS depth,"
+         f" 1 AS instructions FROM range({threads})"),
+        ("calls", calls),
+    ):  # fmt: skip
+        connection.execute(f"CREATE TABLE {table} AS SELECT {selected}")
+    return connection
+
+
 def recursion(levels: int) -> SessionRows:
     """One function that calls itself, a nanosecond later each time."""
-    connection = duckdb.connect(":memory:")
-    for table, columns in (
-        ("segments", "0 AS segment, 70 AS pid, 70 AS tid, 't' AS thread"),
-        ("functions", "0 AS function, 'f' AS name, '' AS module, '' AS file, 0 AS line, 0 AS address,"
-         " '' AS symbol_status, '' AS category"),
-        ("inlined", "0 AS segment, -1 AS function, '' AS chain, '' AS name, 0 AS depth, 0 AS instructions"),
-        ("calls", f"0 AS segment, range AS call, range AS depth, 0 AS function, range AS start_ns,"
-         f" {2 * levels} - range AS end_ns, {levels} - range AS total_instructions FROM range({levels})"),
-    ):  # fmt: skip
-        connection.execute(f"CREATE TABLE {table} AS SELECT {columns}")
-    return SessionRows(connection, {"target": "app", "session_id": "deep", "start_ns": 0, "end_ns": 2 * levels})
+    connection = tables_of(
+        1,
+        "0 AS segment, range AS call, range AS depth, 0 AS function, range AS start_ns, 1 AS self_instructions,"
+        f" {2 * levels} - range AS end_ns, {levels} - range AS total_instructions FROM range({levels})",
+    )
+    connection.execute("DELETE FROM inlined")
+    session = {"target": "app", "session_id": "deep", "start_ns": 0, "end_ns": 2 * levels}
+    return SessionRows(connection, connection.cursor(), session)
 
 
 def test_a_profile_of_deep_stacks_is_never_held_as_a_whole() -> None:
@@ -390,8 +425,8 @@ def test_rows_that_nobody_waits_for_are_read_no_further() -> None:
         "CREATE VIEW calls AS SELECT 0 AS segment, range AS call, 0 AS depth, 0 AS function, 0 AS start_ns,"
         " 1 AS end_ns, 2 AS total_instructions FROM range(200000)"
     )
-    rows = SessionRows(connection, {})
-    calls, numbers = rows.calls(0), rows.until_interrupted(count())
+    rows = SessionRows(connection, connection.cursor(), {})
+    calls, numbers = next(rows.calls([Thread(0, 7, 70, "t0")])), rows.until_interrupted(count())
     assert (next(calls), next(numbers)) == (Call(0, 0, 0, 1, 2), 0)
     rows.interrupt()
     with pytest.raises(duckdb.InterruptException):
@@ -399,6 +434,43 @@ def test_rows_that_nobody_waits_for_are_read_no_further() -> None:
     # Arrow tells of a query that was interrupted by an error of its own.
     with pytest.raises((duckdb.InterruptException, OSError)):
         list(calls)
+
+
+class CountingConnection:
+    """Counts what is asked of a connection."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
+        self._connection = connection
+        self.asked = 0
+
+    def __getattr__(self, name: str) -> Any:
+        self.asked += 1
+        return getattr(self._connection, name)
+
+
+@pytest.mark.parametrize("form", [perfetto.perfetto, speedscope.speedscope, folded.folded, pprof.pprof])
+def test_many_threads_are_read_with_as_many_queries_as_one(form: Callable[[SessionRows], Iterator[bytes]]) -> None:
+    def asked(threads: int) -> int:
+        connection = tables_of(
+            threads,
+            "range::INT AS segment, 0 AS call, 0 AS depth, 0 AS function, 0 AS start_ns, 9 AS end_ns,"
+            f" 2 AS total_instructions, 2 AS self_instructions FROM range({threads})",
+        )
+        counted: Any = CountingConnection(connection)
+        beside: Any = CountingConnection(connection.cursor())
+        session = {"target": "app", "session_id": "many", "start_ns": 0, "end_ns": 9}
+        assert b"".join(form(SessionRows(counted, beside, session)))
+        return int(counted.asked + beside.asked)
+
+    assert asked(50) == asked(1)
+
+
+def test_rows_are_divided_by_the_segments_that_are_asked_for() -> None:
+    rows = [(0, "a"), (2, "b"), (2, "c"), (3, "d"), (5, "e"), (5, "f")]
+    assert [list(one) for one in by_segment(rows, [1, 2, 5, 7])] == [[], ["b", "c"], ["e", "f"], []]
+    # What is left of one thread is not the next one's.
+    assert [next(one, None) for one in by_segment(rows, [0, 2, 3, 5])] == ["a", "b", "d", "e"]
+    assert [list(one) for one in by_segment(rows[:0], [0])] == [[]]
 
 
 async def test_work_is_interrupted_until_it_has_ended() -> None:

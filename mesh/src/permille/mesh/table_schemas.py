@@ -41,7 +41,7 @@ SCHEMAS: dict[str, pa.Schema] = {
         calls=_LONG,
         unrecorded_bytes=_LONG,
     ),
-    # One row for each thread's or core's stream; core -1: a thread's.
+    # One row for each thread's or core's stream; core -1: a thread's. `branches`: the conditional ones.
     "segments": _schema(
         session_id=_TEXT,
         segment=_INT,
@@ -108,7 +108,7 @@ SCHEMAS: dict[str, pa.Schema] = {
         tail_call=_FLAG,
         asynchronous=_FLAG,
     ),
-    # How often control went from one address to another.
+    # How often control went from one address to another; to_address 0: a far transfer to where nothing was recorded.
     "edges": _schema(session_id=_TEXT, segment=_INT, from_address=_LONG, to_address=_LONG, kind=_TEXT, count=_LONG),
     # How often a function's own instructions read and wrote memory, by their class and the width of the access (0: not
     # fixed); function -1: stubs that lead to other functions.

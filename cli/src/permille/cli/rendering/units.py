@@ -71,8 +71,9 @@ def size(count: float) -> str:
     """Bytes in the largest fitting unit: `12.3 MiB`."""
     value = float(count)
     for unit in ("B", "KiB", "MiB", "GiB"):
-        if abs(value) < 1024:
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        digits = 0 if unit == "B" else 1
+        if abs(round(value, digits)) < 1024:
+            return f"{value:.{digits}f} {unit}"
         value /= 1024
     return f"{value:.1f} TiB"
 
@@ -81,8 +82,9 @@ def duration(ns: float) -> str:
     """Nanoseconds in the largest fitting unit: `1.23 ms`."""
     value = float(ns)
     for unit in ("ns", "µs", "ms"):
-        if abs(value) < 1000:
-            return f"{value:.0f} {unit}" if unit == "ns" else f"{value:.2f} {unit}"
+        digits = 0 if unit == "ns" else 2
+        if abs(round(value, digits)) < 1000:
+            return f"{value:.{digits}f} {unit}"
         value /= 1000
     return f"{value:.2f} s"
 

@@ -13,6 +13,9 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+from permille.controller.domain import proc_text
+from permille.controller.domain.proc_text import lines_of
+
 MOUNT = Path("/sys/fs/cgroup")
 PROC = Path("/proc")
 # Of /proc/self/mountinfo (proc_pid_mountinfo(5)).
@@ -87,17 +90,17 @@ def way_of(path: str) -> Way:
 def mounted_roots(proc: Path) -> dict[str, Way]:
     """By mount point."""
     roots = {}
-    for line in text_of(proc / "self" / "mountinfo").splitlines():
+    for line in lines_of(text_of(proc / "self" / "mountinfo")):
         mounted, _, kind = line.partition(" - ")
         if kind.startswith("cgroup"):
-            fields = mounted.split()
+            fields = mounted.split(" ")
             roots[fields[_POINT]] = way_of(fields[_ROOT])
     return roots
 
 
 def own_ways(proc: Path) -> dict[str, Way]:
     """This process's, by hierarchy."""
-    lines = (line.split(":", 2) for line in text_of(proc / "self" / "cgroup").splitlines())
+    lines = (line.split(":", 2) for line in lines_of(text_of(proc / "self" / "cgroup")))
     return {controllers: way_of(path) for _, controllers, path in lines}
 
 
@@ -113,6 +116,6 @@ def own_cgroup(root: Path, depth: int, pid: int) -> tuple[str, ...]:
 def text_of(file: Path) -> str:
     """Nothing where it cannot be read."""
     try:
-        return file.read_text(errors="surrogateescape")
+        return proc_text.text_of(file)
     except OSError:
         return ""

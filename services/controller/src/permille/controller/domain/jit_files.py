@@ -20,6 +20,7 @@ from permille.controller.domain.archive import JIT, JitFile, JitFilesOfSession
 from permille.controller.domain.archive_file import PackedFile, write_packed
 from permille.controller.domain.mapping import DELETED
 from permille.controller.domain.named_file import NotRegularError, regular_below
+from permille.controller.domain.proc_text import lines_of, text_of
 
 PROC = Path("/proc")
 # Larger files are taken up to there: of a program with a million functions, and with some 100,000 of 1 KB.
@@ -52,14 +53,14 @@ class _Process:
     def look(self, proc: Path) -> bool:
         """Takes in who it is and which jitdumps it has mapped; False when it has ended."""
         try:
-            told = (proc / str(self.pid) / "status").read_text(errors="replace")
-            maps = (proc / str(self.pid) / "maps").read_text(errors="surrogateescape")
+            told = text_of(proc / str(self.pid) / "status")
+            maps = text_of(proc / str(self.pid) / "maps")
         except OSError:
             return False
         # proc_pid_status(5): real, effective, saved and file system UID; the pid in each namespace, its own last.
-        status = dict(line.split(":\t", 1) for line in told.splitlines() if ":\t" in line)
+        status = dict(line.split(":\t", 1) for line in lines_of(told) if ":\t" in line)
         self.own_pid, self.uid = int(status["NSpid"].split()[-1]), int(status["Uid"].split()[0])
-        for line in maps.splitlines():
+        for line in lines_of(maps):
             # Under QEMU nothing that the program maps is executable for the kernel.
             path = line.removesuffix(DELETED).split(None, 5)[5:]
             if path and is_jitdump(path[0]) and path[0] not in self.dumps and len(self.dumps) < MOST_DUMPS:

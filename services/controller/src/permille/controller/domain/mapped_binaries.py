@@ -9,6 +9,7 @@ from permille.controller.domain.archive import MappedBinary, SourceBinary
 from permille.controller.domain.binaries import BinaryIdentity, identify
 from permille.controller.domain.mapping import parse_maps
 from permille.controller.domain.named_file import mapped_file
+from permille.controller.domain.proc_text import text_of
 
 PROC = Path("/proc")
 Stamp = tuple[int, int, int, int]
@@ -62,7 +63,7 @@ def same_file(outside: Path, inside: Path, process: Path) -> bool:
 def has_mapped(process: Path, file: Path) -> bool:
     try:
         inode = file.stat().st_ino
-        mappings = parse_maps((process / "maps").read_text(errors="surrogateescape"))
+        mappings = parse_maps(text_of(process / "maps"))
     except OSError:
         return False
     return any((mapping.path, mapping.inode) == (str(file), inode) for mapping in mappings)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
+from permille.controller.domain.proc_text import lines_of
+
 USER_END = 1 << 47
 DELETED = " (deleted)"
 # vdso(7)
@@ -63,7 +65,7 @@ def constant(every: Iterable[tuple[str, Mapping]]) -> list[Mapping]:
 
 def parsed(text: str) -> Iterator[tuple[str, Mapping]]:
     """All of them, each with what may be done there: `r-xp`."""
-    for line in text.splitlines():
+    for line in lines_of(text):
         place, protection, offset, _, inode, *path = line.split(None, 5)
         begin, end = (int(number, 16) for number in place.split("-"))
         yield protection, Mapping(begin, end, int(offset, 16), int(inode), path[0] if path else "")

@@ -11,6 +11,7 @@ from pathlib import Path
 from permille.controller.domain import elf_notes
 from permille.controller.domain.kept_files import KeptFiles
 from permille.controller.domain.mapping import DELETED, Mapping, constant, parsed
+from permille.controller.domain.proc_text import text_of
 from permille.controller.domain.process_memory import file_without_name
 from permille.controller.domain.recording import ImageChange
 
@@ -25,7 +26,7 @@ class NamelessFiles:
         # By what maps calls them: ELF files by build id ("" for none).
         self._files: dict[str, dict[str, bytes]] = defaultdict(dict)
         try:
-            maps = (self._process / "maps").read_text(errors="surrogateescape")
+            maps = text_of(self._process / "maps")
             with (self._process / "mem").open("rb", buffering=0) as memory:
                 self._read(memory.fileno(), constant(parsed(maps)))
         except OSError:

@@ -19,6 +19,7 @@ from permille.controller.domain.generated_code import GeneratedCode
 from permille.controller.domain.jit_files import is_jitdump
 from permille.controller.domain.kept_files import KeptFiles
 from permille.controller.domain.mapping import DELETED, USER_END, VDSO, Mapping, constant, parse_maps, parsed
+from permille.controller.domain.proc_text import text_of
 from permille.controller.domain.process_memory import file_without_name, own_vdso, read_memory
 from permille.controller.domain.recording import ImageChange
 from permille.controller.domain.remapped_text import has_its_bytes, in_its_file
@@ -53,7 +54,7 @@ class ProcessImage:
     def look(self) -> None:
         """Takes in what is mapped now; nothing where the process is gone."""
         try:
-            told = parse_maps((self._folder / "maps").read_text(errors="surrogateescape"))
+            told = parse_maps(text_of(self._folder / "maps"))
             now = {mapping for mapping in told if not is_jitdump(mapping.path)}
         except OSError:
             return
@@ -134,7 +135,7 @@ class ProcessImage:
         """Which of them are files' after all."""
         if not mappings:
             return
-        every = list(parsed((self._folder / "maps").read_text(errors="surrogateescape")))
+        every = list(parsed(text_of(self._folder / "maps")))
         unchanged = constant(every)
         for mapping in mappings:
             as_file = in_its_file(mapping, (other for _, other in every))

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from permille.controller.domain.mapping import VDSO, Mapping, parse_maps
 from permille.controller.domain.named_file import opened_file
+from permille.controller.domain.proc_text import text_of
 from permille.mesh.elf_magic import ELF_MAGIC
 
 PROC = Path("/proc")
@@ -51,9 +52,7 @@ def own_vdso(mapping: Mapping) -> bytes:
 @functools.cache
 def _own_vdso() -> bytes:
     own = PROC / "self"
-    vdso = [
-        mapping for mapping in parse_maps((own / "maps").read_text(errors="surrogateescape")) if mapping.path == VDSO
-    ]
+    vdso = [mapping for mapping in parse_maps(text_of(own / "maps")) if mapping.path == VDSO]
     with (own / "mem").open("rb") as memory:
         return b"".join(read_memory(memory.fileno(), mapping) for mapping in vdso)
 

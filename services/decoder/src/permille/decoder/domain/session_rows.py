@@ -5,15 +5,18 @@ from __future__ import annotations
 import shutil
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import groupby, starmap
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import duckdb
 import pyarrow as pa
 import pyarrow.dataset as ds
+from permille.decoder.domain.by_segment import by_segment
 from permille.decoder.domain.inlined_chain import Chain, chain_of
 from permille.mesh.table_schemas import SCHEMAS
 
@@ -21,6 +24,7 @@ _BATCH_ROWS = 1 << 16
 _MEMORY_MIB = 512
 _ANY_DEPTH = (1 << 31) - 1
 _Item = TypeVar("_Item")
+_Made = TypeVar("_Made")
 
 
 class Call(NamedTuple):
@@ -44,6 +48,7 @@ class Function:
     address: int
     symbol_status: str
     category: str
+    build_id: str
 
 
 @dataclass(frozen=True)
@@ -62,10 +67,16 @@ class Thread:
 
 
 class SessionRows:
-    """`session` is its row in the table sessions. Blocking, until `interrupt`: then it raises `InterruptException`."""
+    """`session` is its row in the table sessions. Blocking, until `interrupt`: then it raises `InterruptException`.
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, session: Mapping[str, Any]) -> None:
+    `beside`: a second connection to the same tables, since one has one result at a time.
+    """
+
+    def __init__(
+        self, connection: duckdb.DuckDBPyConnection, beside: duckdb.DuckDBPyConnection, session: Mapping[str, Any]
+    ) -> None:
         self._connection = connection
+        self._beside = beside
         self.session = session
         self._kept = ""
         self._below = _ANY_DEPTH
@@ -75,6 +86,7 @@ class SessionRows:
         """Ends what another thread reads."""
         self._interrupted.set()
         self._connection.interrupt()
+        self._beside.interrupt()
 
     def until_interrupted(self, work: Iterable[_Item]) -> Iterator[_Item]:
         """The same items, of work that itself takes long."""
@@ -97,7 +109,7 @@ class SessionRows:
         """By their number in the session."""
         rows = self._connection.execute(
             "SELECT function, name, module, file, line, address, symbol_status,"
-            " coalesce(category, '') FROM functions ORDER BY function"
+            " coalesce(category, ''), build_id FROM functions ORDER BY function"
         ).fetchall()
         return {number: Function(*rest) for number, *rest in rows}
 
@@ -122,36 +134,38 @@ class SessionRows:
         ).fetchall()
         return int(rows[0][0])
 
-    def calls(self, segment: int) -> Iterator[Call]:
-        """In the order in which they began, callers before what they call."""
-        rows = self._connection.sql(
-            f"SELECT depth, function, start_ns, end_ns, total_instructions FROM calls {self._kept}"  # noqa: S608
-            " WHERE segment = ? AND depth < ? ORDER BY call",
-            params=[segment, self._below],
-        )
-        for batch in self.until_interrupted(rows.to_arrow_reader(_BATCH_ROWS)):
-            yield from map(Call._make, zip(*(column.to_pylist() for column in batch.columns), strict=True))
+    def calls(self, threads: Sequence[Thread]) -> Iterator[Iterator[Call]]:
+        """Of each of these in the order in which they began, callers before what they call.
 
-    def inlined(self, segment: int) -> dict[int, list[tuple[Chain, int]]]:
-        """By function the instructions of its own code, and of each chain that was inlined into it; none: not known."""
-        chains = self._connection.execute(
-            "SELECT function, chain, name, depth, sum(instructions) FROM inlined"
-            " WHERE segment = ? AND function >= 0 GROUP BY ALL ORDER BY function, chain",
-            [segment],
-        ).fetchall()
-        if not chains:
-            return {}
-        all_code = self._connection.execute(
-            "SELECT function, sum(self_instructions) FROM calls WHERE segment = ? GROUP BY function", [segment]
-        ).fetchall()
-        own = dict(all_code)
-        for function, *_, instructions in chains:
-            own[function] = max(own.get(function, 0) - instructions, 0)
-        found: dict[int, list[tuple[Chain, int]]] = {}
-        for function, chain, name, depth, instructions in chains:
-            parts = found.setdefault(function, [((), int(own[function]))])
-            parts.append((chain_of(chain, name, depth), int(instructions)))
-        return found
+        Until the last one is read, only `inlined` can be read beside them.
+        """
+        # One for all: each goes through the calls of every thread.
+        rows = self._connection.sql(
+            "SELECT segment, depth, function, start_ns, end_ns, total_instructions"  # noqa: S608
+            f" FROM calls {self._kept} WHERE depth < {self._below} ORDER BY segment, call"
+        )
+        return by_segment(self._made(Call, rows), (thread.segment for thread in threads))
+
+    def inlined(self, threads: Sequence[Thread]) -> Iterator[dict[int, list[tuple[Chain, int]]]]:
+        """Of each of these by function the instructions of its own code, and of each chain that was inlined into it.
+
+        Of a thread or function that is not there it is not known.
+        """
+        rows = self._beside.sql(
+            "WITH chains AS (SELECT segment, function, chain, name, depth, sum(instructions) AS inlined FROM inlined"
+            " WHERE function >= 0 GROUP BY ALL),"
+            " whole AS (SELECT segment, function, sum(self_instructions) AS own FROM calls"
+            " SEMI JOIN chains USING (segment, function) GROUP BY ALL)"
+            " SELECT segment, function, chain, name, depth, inlined::BIGINT, coalesce(own, 0)::BIGINT"
+            " FROM chains LEFT JOIN whole USING (segment, function) ORDER BY ALL"
+        )
+        return map(_parts, by_segment(self._made(_InlinedRow, rows), (thread.segment for thread in threads)))
+
+    def _made(self, kind: type[_Made], rows: duckdb.DuckDBPyRelation) -> Iterator[tuple[int, _Made]]:
+        """What their columns make, each beside the first one, its segment."""
+        for batch in self.until_interrupted(rows.to_arrow_reader(_BATCH_ROWS)):
+            segments, *columns = (column.to_pylist() for column in batch.columns)
+            yield from zip(segments, starmap(kind, zip(*columns, strict=True)), strict=True)
 
     def table(self, name: str) -> pa.RecordBatchReader:
         """All rows of the session in one table, in order."""
@@ -159,6 +173,27 @@ class SessionRows:
         rows = self._connection.sql(f"SELECT * FROM {name} ORDER BY {order}")  # noqa: S608
         reader: pa.RecordBatchReader = rows.to_arrow_reader(_BATCH_ROWS)
         return reader
+
+
+class _InlinedRow(NamedTuple):
+    """`whole`: the instructions of the function's calls themselves, with all that was inlined into it."""
+
+    function: int
+    chain: str
+    name: str
+    depth: int
+    instructions: int
+    whole: int
+
+
+def _parts(rows: Iterable[_InlinedRow]) -> dict[int, list[tuple[Chain, int]]]:
+    found = {}
+    for function, group in groupby(rows, attrgetter("function")):
+        chains = list(group)
+        own = max(chains[0].whole - sum(row.instructions for row in chains), 0)
+        told = [(chain_of(row.chain, row.name, row.depth), row.instructions) for row in chains]
+        found[function] = [((), own), *told]
+    return found
 
 
 @contextmanager
@@ -171,12 +206,15 @@ def open_rows(datasets: Mapping[str, ds.Dataset], session_id: str, scratch: Path
         config={"memory_limit": f"{_MEMORY_MIB}MiB", "threads": "2", "temp_directory": folder},
     )
     try:
+        beside = connection.cursor()
         for name, dataset in datasets.items():
-            connection.register(name, dataset.filter(ds.field("session_id") == session_id))
+            for each in (connection, beside):
+                each.register(name, dataset.filter(ds.field("session_id") == session_id))
         columns = ", ".join(SCHEMAS["sessions"].names)
         found = connection.execute(f"SELECT {columns} FROM sessions").fetchall()  # noqa: S608
         session = dict(zip(SCHEMAS["sessions"].names, found[0], strict=True)) if found else None
-        yield SessionRows(connection, session) if session else None
+        yield SessionRows(connection, beside, session) if session else None
     finally:
+        beside.close()
         connection.close()
         shutil.rmtree(folder, ignore_errors=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from permille.controller.domain.cgroup_tree import CgroupTree, hierarchy
 from permille.controller.domain.node_use import cpu_list
+from permille.controller.domain.proc_text import lines_of, text_of
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ def limits(pid: int, tree: CgroupTree) -> CpuLimits:
     Nothing where its cgroup is not in what is mounted. Raises ProcessLookupError when there is no such process.
     """
     try:
-        lines = (tree.proc / str(pid) / "cgroup").read_text(errors="surrogateescape").splitlines()
+        lines = lines_of(text_of(tree.proc / str(pid) / "cgroup"))
     except OSError:
         raise ProcessLookupError(f"no process {pid}") from None
     cpuset: frozenset[int] | None = None

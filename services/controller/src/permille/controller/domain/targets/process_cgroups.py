@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from permille.controller.domain.cgroup_tree import CgroupTree
+from permille.controller.domain.proc_text import lines_of, text_of
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ def memberships(tree: CgroupTree) -> dict[int, tuple[Membership, ...]]:
         if not folder.name.isdecimal():
             continue
         try:
-            text = (folder / "cgroup").read_text(errors="surrogateescape")
+            text = text_of(folder / "cgroup")
         except OSError:
             continue
         found[int(folder.name)] = tuple(parse(text, tree))
@@ -32,7 +33,7 @@ def memberships(tree: CgroupTree) -> dict[int, tuple[Membership, ...]]:
 
 
 def parse(text: str, tree: CgroupTree) -> Iterator[Membership]:
-    for line in text.splitlines():
+    for line in lines_of(text):
         _, hierarchy, path = line.split(":", 2)
         yield Membership(hierarchy.removeprefix("name="), tree.name(hierarchy, path))
 

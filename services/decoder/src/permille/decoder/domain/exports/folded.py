@@ -19,10 +19,10 @@ def folded(rows: SessionRows) -> Iterator[bytes]:
     functions = rows.functions()
     names = {number: _frame(function.name) for number, function in functions.items()}
     calls = timed = 0
-    for thread in rows.threads():
+    threads = rows.threads()
+    for thread, made, inlined in zip(threads, rows.calls(threads), rows.inlined(threads), strict=True):
         top = f"{_frame(str(rows.session['target']))};{_frame(thread.title)}"
-        inlined = rows.inlined(thread.segment)
-        for stack, node in rows.until_interrupted(call_tree(rows.calls(thread.segment)).stacks()):
+        for stack, node in rows.until_interrupted(call_tree(made).stacks()):
             calls += node.calls
             if node.self_ns <= 0:
                 continue

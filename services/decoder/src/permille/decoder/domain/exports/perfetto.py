@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as pb
 from permille.decoder.domain.call_nesting import nested_events
-from permille.decoder.domain.session_rows import Function, SessionRows, Thread
+from permille.decoder.domain.session_rows import Call, Function, SessionRows, Thread
 
 _PACKETS_AT_ONCE = 4_000
 _SEQUENCE = 1
@@ -22,9 +22,12 @@ def perfetto(rows: SessionRows) -> Iterator[bytes]:
     yield _packet(_names(functions))
     for pid in sorted({thread.pid for thread in threads}):
         yield _packet(_process(pid, str(rows.session["target"])))
-    for thread in threads:
+    located = {number for number, function in functions.items() if function.file}
+    iids = {"": [_CATEGORY]} | {name: [_CATEGORY, iid] for name, iid in _categories(functions).items()}
+    categories = {number: iids[function.category] for number, function in functions.items()}
+    for thread, calls in zip(threads, rows.calls(threads), strict=True):
         yield _packet(_thread(thread))
-        yield from _slices(rows, thread)
+        yield from _slices(thread, calls, located, categories)
 
 
 def _names(functions: dict[int, Function]) -> Any:
@@ -65,22 +68,20 @@ def _thread(thread: Thread) -> Any:
     return packet
 
 
-def _slices(rows: SessionRows, thread: Thread) -> Iterator[bytes]:
-    functions = rows.functions()
-    located = {number + 1 for number, function in functions.items() if function.file}
-    iids = _categories(functions)
-    categories = {number: [iids[one.category]] if one.category else [] for number, one in functions.items()}
+def _slices(
+    thread: Thread, calls: Iterable[Call], located: Collection[int], categories: Mapping[int, Sequence[int]]
+) -> Iterator[bytes]:
     begin, end = _new_packet(), _new_packet()
     for packet, kind in ((begin, pb.TrackEvent.TYPE_SLICE_BEGIN), (end, pb.TrackEvent.TYPE_SLICE_END)):
         packet.track_event.type = kind
         packet.track_event.track_uuid = _thread_track(thread)
     held: list[bytes] = []
-    for begins, at_ns, function in nested_events(rows.calls(thread.segment)):
+    for begins, at_ns, function in nested_events(calls):
         if begins:
             begin.timestamp = at_ns
             begin.track_event.name_iid = function + 1
-            begin.track_event.category_iids[:] = [_CATEGORY, *categories[function]]
-            if function + 1 in located:
+            begin.track_event.category_iids[:] = categories[function]
+            if function in located:
                 begin.track_event.source_location_iid = function + 1
             else:
                 begin.track_event.ClearField("source_location_iid")

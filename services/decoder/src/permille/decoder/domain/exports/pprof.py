@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from permille.api.decoder.v1 import profile_pb2
 from permille.decoder.domain.call_tree import call_tree
 from permille.decoder.domain.inlined_chain import Chain
 from permille.decoder.domain.inlined_shares import divided
-from permille.decoder.domain.session_rows import SessionRows
+from permille.decoder.domain.session_rows import Function, SessionRows
 
 _UNSIGNED = (1 << 64) - 1
 # Of stacks in one part.
@@ -34,11 +34,11 @@ def profile_parts(rows: SessionRows) -> Iterator[profile_pb2.Profile]:
     head = _head(rows, texts)
     yield head
     locations = _Inlined(head, texts)
-    for thread in rows.threads():
+    threads = rows.threads()
+    for thread, calls, inlined in zip(threads, rows.calls(threads), rows.inlined(threads), strict=True):
         name = texts.number(thread.title)
-        inlined = rows.inlined(thread.segment)
         part, levels = profile_pb2.Profile(), 0
-        for stack, node in rows.until_interrupted(call_tree(rows.calls(thread.segment)).stacks()):
+        for stack, node in rows.until_interrupted(call_tree(calls).stacks()):
             callers = [number + 1 for number in reversed(stack[:-1])]
             for share in divided(node, inlined.get(node.function, ())):
                 value = [share.calls, share.self_instructions, share.self_ns]
@@ -63,16 +63,31 @@ def _head(rows: SessionRows, texts: _Texts) -> profile_pb2.Profile:
     profile.default_sample_type = texts.number("time")
     profile.time_nanos = rows.session["start_ns"]
     profile.duration_nanos = rows.session["end_ns"] - rows.session["start_ns"]
-    mappings: dict[str, int] = {}
-    for number, function in rows.functions().items():
-        mapping = mappings.setdefault(function.module, len(mappings) + 1)
+    functions = rows.functions()
+    mappings = _mappings(functions.values(), rows.session["target"])
+    for (module, build_id), identity in mappings.items():
+        told = {"filename": texts.number(module or "?"), "build_id": texts.number(build_id)}
+        profile.mapping.add(id=identity, has_functions=True, **told)
+    for number, function in functions.items():
+        mapping = mappings[function.module, function.build_id]
         file, name = texts.number(function.file), texts.number(function.name)
         profile.function.add(id=number + 1, name=name, system_name=name, filename=file, start_line=function.line)
         location = profile.location.add(id=number + 1, mapping_id=mapping, address=function.address & _UNSIGNED)
         location.line.add(function_id=number + 1, line=function.line)
-    for module, identity in mappings.items():
-        profile.mapping.add(id=identity, filename=texts.number(module or "?"), has_functions=True)
     return profile
+
+
+def _mappings(functions: Iterable[Function], target: str) -> dict[tuple[str, str], int]:
+    """By module and build id; the first is the program, as whoever reads a profile takes it for (profile.proto)."""
+
+    def rank(mapping: tuple[str, str]) -> tuple[bool, bool, bool]:
+        module, _ = mapping
+        name = module.rpartition("/")[2]
+        # A target may be a group of processes, and no file's name.
+        return name != target, not module or module.startswith("["), ".so" in name
+
+    found = dict.fromkeys((function.module, function.build_id) for function in functions)
+    return {mapping: number for number, mapping in enumerate(sorted(found, key=rank), 1)}
 
 
 class _Inlined:

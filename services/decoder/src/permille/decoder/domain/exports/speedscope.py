@@ -28,8 +28,9 @@ def speedscope(rows: SessionRows) -> Iterator[bytes]:
     }
     yield json.dumps(head)[:-1].encode() + b', "profiles": ['
     first = True
-    for thread in rows.threads():
-        events = nested_events(rows.calls(thread.segment))
+    threads = rows.threads()
+    for thread, calls in zip(threads, rows.calls(threads), strict=True):
+        events = nested_events(calls)
         begin = next(events, None)
         if begin is not None:
             yield b"" if first else b","
