@@ -115,6 +115,13 @@ async def test_decode_query_export_delete(decoder: Stub, store_session: StoreSes
     assert await reason_of(decoder.DeleteSession(pb.DeleteSessionRequest(name=SESSION))) == "SESSION_NOT_FOUND"
 
 
+async def test_answers_fit_what_a_client_takes_that_is_told_nothing(decoder: Stub, etcd: Etcd) -> None:
+    endpoint = await wait_for(etcd, "decoder", timeout_s=60)
+    async with grpc.aio.insecure_channel(endpoint.address) as channel:
+        rows = await query(rpc.DecoderServiceStub(channel), "SELECT repeat('x', 1000) AS text FROM range(9000)")
+    assert sum(len(row["text"]) for row in rows) == 9_000_000
+
+
 async def test_a_cancelled_decode_leaves_nothing(
     decoder: Stub, store_session: StoreSession, store: ObjectStore, program: Any, hold: Hold
 ) -> None:
