@@ -58,10 +58,13 @@ async def running(config: MeshConfig, etcd: Etcd) -> AsyncIterator[Stub]:
     server = asyncio.create_task(serve("decoder", config, setup))
     await wait_for(etcd, "decoder", timeout_s=60)
     channels = Channels(config, etcd)
-    yield rpc.DecoderServiceStub(await channels.to("decoder"))
-    await channels.close()
-    server.cancel()
-    await asyncio.gather(server, return_exceptions=True)
+    try:
+        yield rpc.DecoderServiceStub(await channels.to("decoder"))
+    finally:
+        # gRPC's server does not outlive the loop, also of a test that fails.
+        await channels.close()
+        server.cancel()
+        await asyncio.gather(server, return_exceptions=True)
 
 
 async def decoded(stub: Stub, request_id: str = "r1", session: str = SESSION) -> operation_pb2.Operation:
@@ -113,6 +116,30 @@ async def test_decode_query_export_delete(decoder: Stub, store_session: StoreSes
     left = [info.key async for info in store.list() if "s1" in info.key]
     assert left == []
     assert await reason_of(decoder.DeleteSession(pb.DeleteSessionRequest(name=SESSION))) == "SESSION_NOT_FOUND"
+
+
+async def test_answers_fit_what_a_client_takes_that_is_told_nothing(decoder: Stub, etcd: Etcd) -> None:
+    endpoint = await wait_for(etcd, "decoder", timeout_s=60)
+    async with grpc.aio.insecure_channel(endpoint.address) as channel:
+        rows = await query(rpc.DecoderServiceStub(channel), "SELECT repeat('x', 1000) AS text FROM range(9000)")
+    assert sum(len(row["text"]) for row in rows) == 9_000_000
+
+
+async def test_a_client_that_does_not_read_keeps_no_other_from_its_answer(mesh_config: MeshConfig, etcd: Etcd) -> None:
+    settings = DecoderSettings(queries_at_once=1, query_timeout_s=1)
+    config = DecoderConfig(**{**dict(mesh_config), "decoder": settings})
+    async with running(config, etcd) as stub:
+        large = "SELECT repeat('x', 1000) FROM range(10000000)"
+        unread = stub.Query(pb.QueryRequest(sql=large, max_rows=10_000_000))
+        assert isinstance(await unread.read(), pb.QueryResponse)
+        await asyncio.sleep(settings.query_timeout_s)
+        assert await query(stub, "SELECT 1 AS one") == [{"one": 1}]
+
+        async def the_rest() -> None:
+            while await unread.read() is not grpc.aio.EOF:
+                pass
+
+        assert await reason_of(the_rest()) == "QUERY_TIMEOUT"
 
 
 async def test_a_cancelled_decode_leaves_nothing(

@@ -12,6 +12,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -19,6 +20,7 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
@@ -32,6 +34,8 @@ from permille.decoder.domain.exports import folded, perfetto, pprof, speedscope
 from permille.decoder.domain.inlined_chain import Chain, chain_of
 from permille.decoder.domain.inlined_shares import divided
 from permille.decoder.domain.interruptible import interruptible
+from permille.decoder.domain.query import QueryEngine
+from permille.decoder.domain.query_limits import QueryLimits
 from permille.decoder.domain.session_export import ExportFormat, ExportWish, SessionExports
 from permille.decoder.domain.session_rows import Call, SessionRows, Thread
 from permille.mesh.errors import Code, PermilleError
@@ -419,6 +423,61 @@ async def test_a_caller_who_goes_away_ends_the_export(
     assert list((tmp_path / "scratch").iterdir()) == []
 
 
+@pytest.fixture
+async def long(decoded: Tables, new_row: Callable[..., dict[str, Any]]) -> Tables:
+    """The session has 20 MB of calls."""
+    row = new_row("calls", session_id=SESSION, name="a long name " * 100)
+    batch = pa.RecordBatch.from_pylist([row] * 1000, schema=SCHEMAS["calls"])
+    await decoded.replace_session("calls", SESSION, [batch] * 20)
+    return decoded
+
+
+async def test_no_more_exports_run_at_once_than_may(long: Tables, tmp_path: Path) -> None:
+    exports = SessionExports(long, tmp_path / "scratch", at_once=2)
+    wish = ExportWish(SESSION, ExportFormat.CSV)
+    running = [exports.run(wish) for _ in range(2)]
+    for one in running:
+        await anext(one)
+    third = exports.run(wish)
+    waiting = asyncio.create_task(anext(third))
+    await asyncio.sleep(0.5)
+    assert not waiting.done()
+    assert len(list((tmp_path / "scratch").iterdir())) == 2
+    for one in running:
+        await one.aclose()
+    assert (await waiting).data
+    await third.aclose()
+
+
+async def test_an_export_whose_client_does_not_read_is_over_and_the_next_one_begins(
+    long: Tables, tmp_path: Path
+) -> None:
+    exports = SessionExports(long, tmp_path / "scratch", at_once=1, unread_s=0.2)
+    wish = ExportWish(SESSION, ExportFormat.CSV)
+    unread = exports.run(wish)
+    await anext(unread)
+    assert [piece async for piece in exports.run(wish)]
+    assert list((tmp_path / "scratch").iterdir()) == []
+    with pytest.raises(PermilleError) as error:
+        async for _ in unread:
+            pass
+    assert (error.value.code, error.value.reason) == (Code.DEADLINE_EXCEEDED, "EXPORT_UNREAD")
+
+
+async def test_queries_and_exports_have_threads_of_their_own(decoded: Tables, tmp_path: Path) -> None:
+    opened = await decoded.datasets()
+
+    class Opened(Tables):
+        async def datasets(self) -> dict[str, ds.Dataset]:
+            return opened
+
+    tables, shared = Opened(decoded._store), ThreadPoolExecutor(1)
+    shared.shutdown()
+    asyncio.get_running_loop().set_default_executor(shared)
+    assert [part async for part in QueryEngine(tables, QueryLimits()).run("FROM calls")]
+    assert (await exported(tables, tmp_path, ExportWish(SESSION, ExportFormat.CSV)))[0]
+
+
 def test_rows_that_nobody_waits_for_are_read_no_further() -> None:
     connection = duckdb.connect(":memory:")
     connection.execute(
@@ -475,17 +534,18 @@ def test_rows_are_divided_by_the_segments_that_are_asked_for() -> None:
 
 async def test_work_is_interrupted_until_it_has_ended() -> None:
     begun, interrupts = threading.Event(), threading.Semaphore(0)
+    threads = ThreadPoolExecutor(1)
 
     def hard_of_hearing() -> int:
         begun.set()
         return sum(interrupts.acquire() for _ in range(3))
 
-    waiting = asyncio.create_task(interruptible(interrupts.release, hard_of_hearing))
+    waiting = asyncio.create_task(interruptible(threads, interrupts.release, hard_of_hearing))
     assert await asyncio.to_thread(begun.wait, 60)
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
-    assert await interruptible(interrupts.release, lambda: 7) == 7
+    assert await interruptible(threads, interrupts.release, lambda: 7) == 7
 
 
 @pytest.mark.parametrize("table", ["", "functions", "losses"])

@@ -10,10 +10,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from permille.decoder.domain.query import QueryEngine, QueryLimits
+from permille.api.decoder.v1 import decoder_pb2
+from permille.decoder.domain.query import QueryEngine
+from permille.decoder.domain.query_limits import QueryLimits
 from permille.decoder.domain.session_export import ExportFormat, ExportWish, SessionExports
 from permille.decoder.main import DecoderSettings
-from permille.mesh.channels import MOST_MESSAGE_BYTES
 from permille.mesh.errors import Code, PermilleError
 from permille.mesh.store import open_store
 from permille.mesh.table_schemas import SCHEMAS
@@ -22,6 +23,9 @@ from pydantic import ValidationError
 
 from .decode_bench import Bench, StoreSession
 
+# Of gRPC's clients.
+DEFAULT_MESSAGE_BYTES = 4 << 20
+ENDLESS = "SELECT count(*) FROM range(100000000000) t(x), range(1000) u(y) WHERE x * y % 7 = 1"
 GUIDE = (Path(__file__).parents[3] / "docs/user-guide.md").read_text()
 OUTSIDE = [
     "COPY sessions TO '{file}'",
@@ -155,9 +159,8 @@ async def test_a_wrong_query_is_told_as_duckdb_tells_it(tables: Tables) -> None:
 
 
 async def test_time_is_bounded(tables: Tables) -> None:
-    endless = "SELECT count(*) FROM range(100000000000) t(x), range(1000) u(y) WHERE x * y % 7 = 1"
     with pytest.raises(PermilleError) as error:
-        await answer(tables, endless, timeout_s=0.3)
+        await answer(tables, ENDLESS, timeout_s=0.3)
     assert (error.value.code, error.value.reason) == (Code.DEADLINE_EXCEEDED, "QUERY_TIMEOUT")
 
 
@@ -169,14 +172,14 @@ async def test_an_answer_comes_in_pieces_that_fit_a_message_whatever_its_rows_ha
     tables: Tables, sql: str, size_bytes: int
 ) -> None:
     parts = [part async for part in QueryEngine(tables, QueryLimits()).run(sql)]
-    assert max(len(part.arrow_ipc) for part in parts) < MOST_MESSAGE_BYTES // 2
+    messages = [decoder_pb2.QueryResponse(arrow_ipc=part.arrow_ipc, truncated=True) for part in parts]
+    assert max(message.ByteSize() for message in messages) < DEFAULT_MESSAGE_BYTES
     found, _ = await answer(tables, sql, max_rows=30_000)
     assert sum(len(str(row)) for row in found.column(0).to_pylist()) == size_bytes
 
 
 async def test_a_caller_who_goes_away_ends_the_query(tables: Tables) -> None:
-    endless = "SELECT count(*) FROM range(100000000000) t(x), range(1000) u(y) WHERE x * y % 7 = 1"
-    asking = asyncio.create_task(answer(tables, endless, timeout_s=600))
+    asking = asyncio.create_task(answer(tables, ENDLESS, timeout_s=600))
     await asyncio.sleep(0.5)
     asking.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -216,11 +219,50 @@ async def test_max_rows_has_bounds(tables: Tables, asked: int) -> None:
 
 
 async def test_a_caller_who_leaves_ends_the_query(tables: Tables) -> None:
-    engine = QueryEngine(tables, QueryLimits(), most_at_once=1)
+    engine = QueryEngine(tables, QueryLimits(at_once=1))
     running = engine.run("SELECT * FROM range(100000000000)", 10_000_000)
     await anext(running)
     await running.aclose()
     assert [part async for part in engine.run("SELECT 1")]
+
+
+async def test_a_query_whose_answer_is_not_read_is_over_in_time_and_the_next_one_begins(tables: Tables) -> None:
+    limits = QueryLimits(at_once=1, timeout_s=1)
+    engine = QueryEngine(tables, limits)
+    unread = engine.run("SELECT repeat('x', 1000) FROM range(10000000)", 10_000_000)
+    await anext(unread)
+    await asyncio.sleep(limits.timeout_s)
+    assert [part async for part in engine.run("SELECT 1")]
+    with pytest.raises(PermilleError, match="did not read") as error:
+        async for _ in unread:
+            pass
+    assert (error.value.code, error.value.reason) == (Code.DEADLINE_EXCEEDED, "QUERY_TIMEOUT")
+
+
+async def test_who_waits_for_other_queries_too_long_is_told_so(tables: Tables) -> None:
+    engine = QueryEngine(tables, QueryLimits(at_once=1, timeout_s=0.3))
+
+    async def asked() -> PermilleError:
+        with pytest.raises(PermilleError) as error:
+            async for _ in engine.run(ENDLESS):
+                pass
+        return error.value
+
+    first, *_, last = await asyncio.gather(asked(), asked(), asked())
+    assert first.reason == "QUERY_TIMEOUT"
+    assert (last.code, last.reason) == (Code.RESOURCE_EXHAUSTED, "QUERIES_AT_ONCE")
+    assert last.retry_after_s
+    assert "queries_at_once" in last.help
+
+
+async def test_a_table_that_cannot_be_opened_in_time_is_waited_for_no_longer(tables: Tables) -> None:
+    class Stuck(Tables):
+        async def datasets(self) -> Any:
+            await asyncio.Event().wait()
+
+    with pytest.raises(PermilleError) as error:
+        await answer(Stuck(tables._store), "SELECT 1", timeout_s=0.1)
+    assert error.value.reason == "QUERY_TIMEOUT"
 
 
 async def test_a_table_that_changes_while_it_is_read_is_asked_again(tables: Tables, tmp_path: Path) -> None:

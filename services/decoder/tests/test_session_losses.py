@@ -6,6 +6,8 @@ import importlib
 import json
 import re
 import subprocess
+from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -13,8 +15,10 @@ from urllib.parse import urlsplit
 import pytest
 import zstandard
 from permille.decoder.domain.local_workers import LocalWorkers
+from permille.decoder.domain.manifest import Segment, read_manifest
 from permille.decoder.domain.part_decoder import PartTask
 from permille.decoder.domain.segment_pool import SegmentPool
+from permille.decoder.domain.session_losses import session_losses
 from permille.mesh.errors import Code, DataLoss, PermilleError
 from permille.mesh.store import ObjectStore
 
@@ -147,6 +151,18 @@ async def test_without_mappings_all_is_lost_and_told(bench: Bench, store_session
     assert {row["segment"] for row in await bench.rows("losses")} == {0, 1}
 
 
+async def test_mappings_within_each_other_too_often_are_damaged(
+    bench: Bench, store_session: StoreSession, program: Any
+) -> None:
+    manifest = await store_session()
+    text = b'{"processes":' + b"[" * 200_000
+    maps = manifest["maps"] | {"sha256": sha256(text)}
+    await store_session(maps=maps)
+    await bench.store.put_stream(maps["key"], text)
+    assert (await bench.decode()).lost_bytes == 2 * len(program.packets())
+    assert all("it is no list of mappings" in row["reason"] for row in await bench.rows("losses"))
+
+
 async def test_without_switch_records_only_the_cores_are_unknown(bench: Bench, store_session: StoreSession) -> None:
     manifest = await store_session()
     await bench.store.delete(manifest["switches"]["key"])
@@ -275,6 +291,25 @@ async def test_what_found_no_room_is_a_loss_with_the_buffer_that_holds_it(
     assert "99 blocks" in loss["reason"]
     # 2 MiB held 2 of 5 parts.
     assert "--buffer 8MiB" in loss["knob"]
+
+
+async def test_the_losses_of_many_threads_are_told_without_a_look_at_all_of_them_for_each(
+    store_session: StoreSession,
+) -> None:
+    looks = count()
+
+    class Segments(tuple[Segment, ...]):
+        def __iter__(self) -> Iterator[Segment]:
+            next(looks)
+            return super().__iter__()
+
+    told = await store_session()
+    full = told["segments"][0] | {"full": True, "lost_bytes": 1}
+    named = [full | {"index": index, "key": f"raw/s1/segment-{index}.pt.zst"} for index in range(100)]
+    manifest = read_manifest(json.dumps(told | {"segments": named}).encode(), "manifest.json")
+    counted = manifest.model_copy(update={"segments": Segments(manifest.segments)})
+    assert len(list(session_losses(counted, {}, [], 100))) == 100
+    assert next(looks) < 10
 
 
 async def test_a_session_that_is_not_there_is_told(bench: Bench) -> None:

@@ -133,6 +133,7 @@ async def test_the_same_session_is_answered_without_reading_on(store: ObjectStor
         ([("../x", b""), *files()], "'../x' cannot be the name"),
         ([files()[0], *files()], "'segment-0.pt.zst' cannot be the name of the next file"),
         ([*files()[:-1], ("manifest.json", b"{}")], "the manifest cannot be taken"),
+        ([*files()[:-1], ("manifest.json", b"[" * 200_000)], "the manifest cannot be taken"),
         (files(session="nodes/imported/sessions/other"), "it is that of 'nodes/imported/sessions/other'"),
         (files(segments=[{"index": -1}]), "the manifest cannot be taken"),
     ],

@@ -12,7 +12,8 @@ from permille.decoder.domain.binary_repository import DEBUG_FOLDER, BinaryReposi
 from permille.decoder.domain.function_categories import read_categories
 from permille.decoder.domain.local_workers import LocalWorkers
 from permille.decoder.domain.part_decoder import PartTask, decode_part
-from permille.decoder.domain.query import QueryEngine, QueryLimits
+from permille.decoder.domain.query import QueryEngine
+from permille.decoder.domain.query_limits import QueryLimits
 from permille.decoder.domain.segment_pool import SegmentPool
 from permille.decoder.domain.session_decoder import SessionDecoder
 from permille.decoder.domain.session_export import SessionExports
@@ -49,8 +50,11 @@ class DecoderSettings(BaseModel):
     dask_tls_key: Path | None = Field(default=None, description="Its key.")
     decodes_at_once: int = Field(default=2, ge=1, le=64, description="Sessions that are decoded at the same time.")
     query_memory_mib: int = Field(default=1024, ge=16, le=1 << 30, description="Memory of one query.")
-    query_timeout_s: float = Field(default=60.0, gt=0, le=3600, description="How long one query may take.")
-    queries_at_once: int = Field(default=4, ge=1, le=256, description="Further queries wait.")
+    query_timeout_s: float = Field(
+        default=60.0, gt=0, le=3600, description="How long one query may take, its client's reading included."
+    )
+    queries_at_once: int = Field(default=4, ge=1, le=256, description="Further queries wait, query_timeout_s at most.")
+    exports_at_once: int = Field(default=4, ge=1, le=256, description="Further exports wait.")
     debug_folder: Path = Field(default=DEBUG_FOLDER, description="Where separate debug files are on this machine.")
     categories: Path | None = Field(
         default=None, description="A table of function categories: its rules come after those built in."
@@ -105,7 +109,7 @@ async def setup(context: ServerContext) -> None:
     )
     work = DecodeWork(decoder, most_at_once=settings.decodes_at_once, patience_s=settings.store_patience_s)
     runner = OperationRunner(context.operations, decoder_pb2.DecodeRequest, work)
-    limits = QueryLimits(settings.query_memory_mib, settings.query_timeout_s, cores)
+    limits = QueryLimits(settings.query_memory_mib, settings.query_timeout_s, cores, settings.queries_at_once)
     deletion = SessionDeletion(context.store, tables, context.etcd, context.operations)
     requests = OperationStore(context.etcd, "coverage", lease=context.lease)
     expiry = SessionExpiry(context.store, context.etcd, deletion, requests, retention_s=settings.retention_s)
@@ -114,8 +118,8 @@ async def setup(context: ServerContext) -> None:
         DecoderService(
             context.operations,
             runner,
-            queries=QueryEngine(tables, limits, most_at_once=settings.queries_at_once),
-            exports=SessionExports(tables, scratch.path),
+            queries=QueryEngine(tables, limits),
+            exports=SessionExports(tables, scratch.path, at_once=settings.exports_at_once),
             uploads=BinaryUpload(binaries, scratch.path),
             sessions=SessionUpload(context.store, context.etcd),
             deletion=deletion,

@@ -45,7 +45,7 @@ def completed(text: bytes, session: str, files: Mapping[str, StoredAs]) -> dict[
         _share(manifest["segments"], files)
         # An import has the names in its code already; these keys would be anybody's.
         manifest.pop("jit", None)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise _refused(f"{type(error).__name__}: {error}") from None
     return manifest
 

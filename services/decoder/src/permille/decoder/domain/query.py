@@ -3,38 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import AsyncGenerator, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 import duckdb
 import pyarrow as pa
 import pyarrow.dataset as ds
+from permille.decoder.domain.deadline import deadline
 from permille.decoder.domain.drained_sink import DrainedSink
+from permille.decoder.domain.handed_over import HandOver, handed_over
 from permille.decoder.domain.interruptible import interruptible
+from permille.decoder.domain.query_limits import QueryLimits
 from permille.decoder.domain.unread_table import unread_table
-from permille.mesh.errors import DeadlineExceeded, InvalidArgument, PermilleError, ResourceExhausted
+from permille.mesh.errors import InvalidArgument, PermilleError
 from permille.mesh.table_schemas import SCHEMAS
 from permille.mesh.tables import Tables
 
 DEFAULT_ROWS = 10_000
 MOST_ROWS = 10_000_000
 _BATCH_ROWS = 1 << 15
-# Of one piece: a message has 16 MiB at most, and a row may have more.
-_PIECE_BYTES = 1 << 22
+# gRPC's clients take messages of 4 MiB, where they are told nothing else, and a row may have more.
+_PIECE_BYTES = 1 << 20
 # What duckdb says of an Arrow stream that ended with an error: a file of the table is gone.
 _LOST_STREAM = "reading the stream registered as"
 _READING = (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN)
-
-
-@dataclass(frozen=True)
-class QueryLimits:
-    """Of one query."""
-
-    memory_mib: int = 1024
-    timeout_s: float = 60.0
-    threads: int = 2
 
 
 @dataclass(frozen=True)
@@ -46,61 +41,56 @@ class QueryPart:
 
 
 class QueryEngine:
-    """DuckDB over whole commits of the tables as they are when the query begins."""
+    """DuckDB over whole commits of the tables as they are when the query begins; in threads of its own."""
 
-    def __init__(self, tables: Tables, limits: QueryLimits, *, most_at_once: int = 4) -> None:
+    def __init__(self, tables: Tables, limits: QueryLimits) -> None:
         self._tables = tables
         self._limits = limits
-        self._slots = asyncio.Semaphore(most_at_once)
+        self._turns = asyncio.Semaphore(limits.at_once)
+        self._threads = ThreadPoolExecutor(limits.at_once, thread_name_prefix="query")
 
-    async def run(self, sql: str, max_rows: int = 0) -> AsyncGenerator[QueryPart, None]:
+    def run(self, sql: str, max_rows: int = 0) -> AsyncGenerator[QueryPart, None]:
         """At most `max_rows` rows (0: 10,000).
 
         Raises `InvalidArgument` for what is no single SELECT, is wrong or wants something outside the tables,
-        `DeadlineExceeded` and `ResourceExhausted` (QUERY_MEMORY) at the limits.
+        `DeadlineExceeded` (QUERY_TIMEOUT) and `ResourceExhausted` (QUERY_MEMORY, QUERIES_AT_ONCE) at the limits. The
+        time is also that of who takes the parts: at its end the query holds nothing any more, taken or not.
         """
+        return handed_over(partial(self._answer, sql, max_rows))
+
+    async def _answer(self, sql: str, max_rows: int, hand_over: HandOver[QueryPart]) -> None:
         _require_reading(sql)
         wanted = _rows_wanted(max_rows)
-        async with self._slots:
-            datasets = await self._tables.datasets()
-            with _connection(datasets, self._limits) as connection, _alarm(connection, self._limits) as alarm:
-                parts = _parts(connection, sql, wanted)
+        limits, clock = self._limits, asyncio.get_running_loop().time
+        async with self._turn():
+            end_s = clock() + limits.timeout_s
+            async with deadline(end_s - clock(), limits.too_slow):
+                datasets = await self._tables.datasets()
+            with _connection(datasets, limits) as connection, closing(_parts(connection, sql, wanted)) as parts:
                 while True:
-                    try:
-                        part = await _next(parts, connection)
-                    except duckdb.Error as error:
-                        raise _told(error, alarm, self._limits) from None
-                    except OSError as error:
-                        raise unread_table(error) from None
+                    async with deadline(end_s - clock(), limits.too_slow):
+                        part = await self._next(parts, connection)
                     if part is None:
                         return
-                    yield part
+                    async with deadline(end_s - clock(), limits.unread):
+                        await hand_over(part)
 
+    @asynccontextmanager
+    async def _turn(self) -> AsyncIterator[None]:
+        async with deadline(self._limits.timeout_s, self._limits.no_turn):
+            await self._turns.acquire()
+        try:
+            yield
+        finally:
+            self._turns.release()
 
-class _Alarm:
-    def __init__(self, connection: duckdb.DuckDBPyConnection, limits: QueryLimits) -> None:
-        self.rang = False
-        self._connection = connection
-        self._timer = threading.Timer(limits.timeout_s, self._ring)
-        self._timer.daemon = True
-        self._timer.start()
-
-    def _ring(self) -> None:
-        self.rang = True
-        self._connection.interrupt()
-
-    def cancel(self) -> None:
-        self._timer.cancel()
-
-
-@contextmanager
-def _alarm(connection: duckdb.DuckDBPyConnection, limits: QueryLimits) -> Iterator[_Alarm]:
-    alarm = _Alarm(connection, limits)
-    try:
-        yield alarm
-    finally:
-        alarm.cancel()
-        connection.interrupt()
+    async def _next(self, parts: Iterator[QueryPart], connection: duckdb.DuckDBPyConnection) -> QueryPart | None:
+        try:
+            return await interruptible(self._threads, connection.interrupt, partial(next, parts, None))
+        except duckdb.Error as error:
+            raise _told(error, self._limits) from None
+        except OSError as error:
+            raise unread_table(error) from None
 
 
 @contextmanager
@@ -112,6 +102,7 @@ def _connection(datasets: Mapping[str, ds.Dataset], limits: QueryLimits) -> Iter
         connection.execute("SET lock_configuration = true")
         yield connection
     finally:
+        connection.interrupt()
         connection.close()
 
 
@@ -153,7 +144,7 @@ def _rows_wanted(max_rows: int) -> int:
     return max_rows or DEFAULT_ROWS
 
 
-def _parts(connection: duckdb.DuckDBPyConnection, sql: str, wanted: int) -> Iterator[QueryPart]:
+def _parts(connection: duckdb.DuckDBPyConnection, sql: str, wanted: int) -> Generator[QueryPart]:
     reader = connection.sql(sql).to_arrow_reader(_BATCH_ROWS)
     sink = DrainedSink()
     with pa.ipc.new_stream(pa.PythonFile(sink, mode="w"), reader.schema) as writer:
@@ -174,26 +165,9 @@ def _pieces(data: bytes) -> Iterator[QueryPart]:
         yield QueryPart(data[begin : begin + _PIECE_BYTES])
 
 
-async def _next(parts: Iterator[QueryPart], connection: duckdb.DuckDBPyConnection) -> QueryPart | None:
-    """The next part. A caller who goes away interrupts the query."""
-    return await interruptible(connection.interrupt, lambda: next(parts, None))
-
-
-def _told(error: duckdb.Error, alarm: _Alarm, limits: QueryLimits) -> PermilleError:
-    if alarm.rang:
-        return DeadlineExceeded(
-            f"the query took longer than {limits.timeout_s:g} s",
-            reason="QUERY_TIMEOUT",
-            help="ask for one session (WHERE session_id = ...), or raise query_timeout_s of [decoder]",
-            metadata={"timeout_s": f"{limits.timeout_s:g}"},
-        )
+def _told(error: duckdb.Error, limits: QueryLimits) -> PermilleError:
     if isinstance(error, duckdb.OutOfMemoryException):
-        return ResourceExhausted(
-            f"the query needs more than {limits.memory_mib:,} MiB of memory",
-            reason="QUERY_MEMORY",
-            help="ask for one session, for fewer columns or with LIMIT, or raise query_memory_mib of [decoder]",
-            metadata={"memory_mib": str(limits.memory_mib)},
-        )
+        return limits.too_much_memory()
     if isinstance(error, duckdb.IOException) or _LOST_STREAM in str(error):
         return unread_table(error)
     return _wrong(str(error))

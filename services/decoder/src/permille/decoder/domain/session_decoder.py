@@ -162,7 +162,7 @@ class SessionDecoder:
         segments = work.archive.manifest.segments
         total = sum(segment.size_bytes for segment in segments)
         await self._take_up(work)
-        left = [segment for segment in segments if segment.index not in work.merge.segments]
+        left = [segment for segment in segments if not work.merge.knows(segment)]
         done = total - sum(segment.size_bytes for segment in left)
         await progress(done, total)
         # As many as the pool takes: sessions that are decoded at once share it evenly.
@@ -192,7 +192,7 @@ class SessionDecoder:
                     if not is_lost(error):
                         raise
                     continue
-                if record.recording == work.archive.sha256 and not record.segments & work.merge.segments:
+                if record.recording == work.archive.sha256 and not work.merge.overlaps(record):
                     work.merge.add(record)
 
     async def _part(self, work: _Work, part: tuple[Segment, ...], *, alone: bool = False) -> None:

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import duckdb
+from permille.decoder.domain.deadline import deadline
+from permille.decoder.domain.handed_over import HandOver, handed_over
 from permille.decoder.domain.interruptible import interruptible
 from permille.decoder.domain.manifest import other_name
 from permille.decoder.domain.scratch_room import room_in, scratch_full
 from permille.decoder.domain.session_rows import SessionRows, open_rows
-from permille.decoder.domain.uninterrupted import uninterrupted
 from permille.decoder.domain.unread_table import unread_table
-from permille.mesh.errors import InvalidArgument, NotFound
+from permille.mesh.errors import DeadlineExceeded, InvalidArgument, NotFound
 from permille.mesh.table_schemas import SCHEMAS
 from permille.mesh.tables import Tables
 
+_Result = TypeVar("_Result")
 _PIECE_BYTES = 1 << 20
 
 
@@ -70,38 +74,59 @@ class ExportWish:
 
 
 class SessionExports:
-    """Reads the tables, sorts in `scratch`. What a caller who went away wanted ends."""
+    """Reads the tables, sorts in `scratch`, in threads of its own. What a caller who went away wanted ends."""
 
-    def __init__(self, tables: Tables, scratch: Path) -> None:
+    def __init__(self, tables: Tables, scratch: Path, *, at_once: int = 4, unread_s: float = 60.0) -> None:
+        """`at_once`: further ones wait. `unread_s`: so long a piece may not be taken."""
         self._tables = tables
         self._scratch = scratch
+        self._unread_s = unread_s
+        self._turns = asyncio.Semaphore(at_once)
+        self._threads = ThreadPoolExecutor(at_once, thread_name_prefix="export")
 
-    async def run(self, wish: ExportWish) -> AsyncGenerator[ExportPiece, None]:
+    def run(self, wish: ExportWish) -> AsyncGenerator[ExportPiece, None]:
         """The file in pieces. Raises `InvalidArgument` for a wrong wish and `NotFound` for a session not decoded.
 
-        And `ResourceExhausted` (SCRATCH_FULL) without room for sorting.
+        And `ResourceExhausted` (SCRATCH_FULL) without room for sorting, `DeadlineExceeded` (EXPORT_UNREAD) when its
+        pieces are not taken: those who wait for their turn do so for who takes them.
         """
+        return handed_over(partial(self._export, wish))
+
+    async def _export(self, wish: ExportWish, hand_over: HandOver[ExportPiece]) -> None:
         _require_sense(wish)
-        datasets = await self._tables.datasets()
-        with ExitStack() as stack:
-            try:
-                with room_in(self._scratch):
-                    opening = open_rows(datasets, wish.session_id, self._scratch)
-                    rows = await uninterrupted(asyncio.to_thread(stack.enter_context, opening))
-                    if rows is None:
-                        raise _not_decoded(wish.session_id)
-                    if wish.session not in ("", named := rows.session["session"]):
-                        raise other_name(wish.session, named)
-                    omitted, deeper = await interruptible(rows.interrupt, partial(_kept, wish, rows))
-                    pieces = _gathered(_pieces(wish, rows))
-                    while (piece := await interruptible(rows.interrupt, partial(next, pieces, None))) is not None:
-                        yield ExportPiece(piece)
-            except duckdb.OutOfMemoryException as error:
-                # What finds no place in memory it puts there.
-                raise scratch_full(self._scratch, str(error).partition("\n")[0]) from error
-            except (duckdb.Error, OSError) as error:
-                raise unread_table(error) from error
-            yield ExportPiece(b"", omitted, deeper)
+        async with self._turns:
+            datasets = await self._tables.datasets()
+            with ExitStack() as stack:
+                try:
+                    with room_in(self._scratch):
+                        opening = open_rows(datasets, wish.session_id, self._scratch)
+                        rows = await self._step(lambda: None, partial(stack.enter_context, opening))
+                        if rows is None:
+                            raise _not_decoded(wish.session_id)
+                        if wish.session not in ("", named := rows.session["session"]):
+                            raise other_name(wish.session, named)
+                        omitted, deeper = await self._step(rows.interrupt, partial(_kept, wish, rows))
+                        pieces = stack.enter_context(closing(_gathered(_pieces(wish, rows))))
+                        while (piece := await self._step(rows.interrupt, partial(next, pieces, None))) is not None:
+                            async with deadline(self._unread_s, self._unread):
+                                await hand_over(ExportPiece(piece))
+                except duckdb.OutOfMemoryException as error:
+                    # What finds no place in memory it puts there.
+                    raise scratch_full(self._scratch, str(error).partition("\n")[0]) from error
+                except (duckdb.Error, OSError) as error:
+                    raise unread_table(error) from error
+        await hand_over(ExportPiece(b"", omitted, deeper))
+
+    async def _step(self, interrupt: Callable[[], None], work: Callable[[], _Result]) -> _Result:
+        return await interruptible(self._threads, interrupt, work)
+
+    def _unread(self) -> DeadlineExceeded:
+        return DeadlineExceeded(
+            f"the client took nothing of the export for {self._unread_s:g} s",
+            reason="EXPORT_UNREAD",
+            help="write it to a file (`permille export -o FILE`) and look at that",
+            metadata={"unread_s": f"{self._unread_s:g}"},
+        )
 
 
 def _kept(wish: ExportWish, rows: SessionRows) -> tuple[int, int]:
@@ -127,7 +152,7 @@ def _pieces(wish: ExportWish, rows: SessionRows) -> Iterator[bytes]:
     return writers[wish.format]()
 
 
-def _gathered(pieces: Iterator[bytes]) -> Iterator[bytes]:
+def _gathered(pieces: Iterator[bytes]) -> Generator[bytes]:
     held = bytearray()
     for piece in pieces:
         held += piece

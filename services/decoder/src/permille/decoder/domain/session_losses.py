@@ -18,33 +18,35 @@ def session_losses(
 
     `unrecorded_bytes`: recorded nowhere, of the whole session. A note is a loss of no bytes in no segment (-1).
     """
+    buffers = sum(segment.buffer_bytes for segment in manifest.segments)
+    recorded = sum(segment.size_bytes for segment in manifest.segments)
+    # How much a full core did not record nobody counted: as much again is a guess.
+    core_knob, thread_knob = (buffer_knob(buffers, recorded, missing) for missing in (recorded, unrecorded_bytes))
     for segment in manifest.segments:
         if by_switches(segment):
-            yield from _full_core(manifest, segment)
+            yield from _full_core(manifest, segment, core_knob)
         else:
-            yield from _full_thread(manifest, segment, unrecorded_bytes)
+            yield from _full_thread(manifest, segment, thread_knob)
         if segment.index in lost:
             yield _undecoded(manifest, segment, lost[segment.index])
     for note in notes:
         yield _loss(-1, start_ns=manifest.start_ns, end_ns=manifest.end_ns, reason=note, knob="")
 
 
-def _full_core(manifest: Manifest, segment: Segment) -> Iterator[dict[str, Any]]:
+def _full_core(manifest: Manifest, segment: Segment, knob: str) -> Iterator[dict[str, Any]]:
     """One buffer for all the threads of a core, of which the first segment has the size."""
     if segment.full and segment.buffer_bytes:
-        recorded = _recorded(manifest)
         yield _loss(
             segment.index,
             offset=segment.size_bytes,
             start_ns=manifest.clock.ns(segment.first_tsc) or manifest.start_ns,
             end_ns=manifest.end_ns,
             reason=f"the buffer of core {segment.core} was full: what ran afterwards was not recorded",
-            # How much was not recorded nobody counted: as much again is a guess.
-            knob=buffer_knob(_buffers(manifest), recorded, recorded),
+            knob=knob,
         )
 
 
-def _full_thread(manifest: Manifest, segment: Segment, unrecorded_bytes: int) -> Iterator[dict[str, Any]]:
+def _full_thread(manifest: Manifest, segment: Segment, knob: str) -> Iterator[dict[str, Any]]:
     if segment.lost_bytes or segment.lost_blocks or segment.full:
         yield _loss(
             segment.index,
@@ -53,7 +55,7 @@ def _full_thread(manifest: Manifest, segment: Segment, unrecorded_bytes: int) ->
             start_ns=manifest.clock.ns(segment.last_tsc) or manifest.start_ns,
             end_ns=manifest.end_ns,
             reason=f"the buffer was full: {segment.lost_blocks:,} blocks were not recorded",
-            knob=buffer_knob(_buffers(manifest), _recorded(manifest), unrecorded_bytes),
+            knob=knob,
         )
 
 
@@ -67,14 +69,6 @@ def _undecoded(manifest: Manifest, segment: Segment, lost: LostSegment) -> dict[
         reason=lost.reason,
         knob=lost.knob,
     )
-
-
-def _buffers(manifest: Manifest) -> int:
-    return sum(segment.buffer_bytes for segment in manifest.segments)
-
-
-def _recorded(manifest: Manifest) -> int:
-    return sum(segment.size_bytes for segment in manifest.segments)
 
 
 def _loss(

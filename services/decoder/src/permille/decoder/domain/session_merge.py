@@ -34,19 +34,26 @@ class SessionMerge:
     categories: Categories
     _records: dict[frozenset[int], PartRecord] = field(default_factory=dict)
     _lost: dict[int, LostSegment] = field(default_factory=dict)
+    # By index, the segments of either: a session has thousands.
+    _known: set[int] = field(default_factory=set)
 
     def add(self, record: PartRecord) -> None:
         """A decoded part."""
         self._records[frozenset(record.segments)] = record
+        self._known |= record.segments
 
     def lose(self, segment: Segment, reason: str, knob: str) -> None:
         """A segment that could not be decoded at all."""
         self._lost[segment.index] = LostSegment(segment.index, reason, knob)
+        self._known.add(segment.index)
 
-    @property
-    def segments(self) -> set[int]:
-        """Those that are decoded or lost."""
-        return {index for record in self._records.values() for index in record.segments} | set(self._lost)
+    def knows(self, segment: Segment) -> bool:
+        """It is decoded or lost."""
+        return segment.index in self._known
+
+    def overlaps(self, record: PartRecord) -> bool:
+        """One of its segments is decoded or lost already."""
+        return not self._known.isdisjoint(record.segments)
 
     def moved_functions(self) -> dict[FunctionKey, int]:
         """Functions that need another number, because two have the same."""

@@ -17,6 +17,9 @@ async def uninterrupted(work: Coroutine[Any, Any, _Result]) -> _Result:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
         await end_of(task)
+        if not task.cancelled():
+            # Nobody is left to be told.
+            task.exception()
         raise
 
 
