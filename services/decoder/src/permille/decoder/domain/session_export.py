@@ -76,7 +76,7 @@ class ExportWish:
 class SessionExports:
     """Reads the tables, sorts in `scratch`, in threads of its own. What a caller who went away wanted ends."""
 
-    def __init__(self, tables: Tables, scratch: Path, *, at_once: int = 4, unread_s: float = 60.0) -> None:
+    def __init__(self, tables: Tables, scratch: Path, *, at_once: int = 4, unread_s: float = 300.0) -> None:
         """`at_once`: further ones wait. `unread_s`: so long a piece may not be taken."""
         self._tables = tables
         self._scratch = scratch
