@@ -424,6 +424,18 @@ async def test_a_table_is_opened_anew_when_somebody_changed_it_and_only_then(url
     assert await offsets(tables, "s1") == []
 
 
+async def test_files_are_read_with_the_credentials_of_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = open_store(tmp_path.as_uri())
+    tables = Tables(store)
+    await tables.replace_session("losses", "s1", [losses("s1", [1])])
+    opened = await tables.dataset("losses")
+    place, _ = store.table_location("losses")
+    monkeypatch.setattr(store, "table_location", lambda _: (place, {"aws_session_token": "renewed"}))
+    renewed = await tables.dataset("losses")
+    assert renewed is not opened
+    assert await tables.dataset("losses") is renewed
+
+
 async def test_a_table_made_anew_is_not_taken_for_the_one_before(tmp_path: Path) -> None:
     tables, other = (Tables(open_store(tmp_path.as_uri())) for _ in range(2))
     for number in range(3):

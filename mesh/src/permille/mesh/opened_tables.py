@@ -1,4 +1,4 @@
-"""Tables as datasets, opened anew only when something was committed to them."""
+"""Tables as datasets, opened anew only when something was committed to them or the store's credentials are others."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from permille.mesh.store.object_store import ObjectStore
 @dataclass(frozen=True)
 class _Opened:
     dataset: ds.Dataset
+    # With the keys that it reads files with.
+    location: tuple[str, dict[str, str]]
     version: int
     entry: bytes | None
 
@@ -29,15 +31,15 @@ class OpenedTables:
 
     def dataset(self, table: str, schema: pa.Schema) -> ds.Dataset | None:
         """The table as it is now; None when there is none."""
-        entries = LogEntries(self._store, table)
+        entries, location = LogEntries(self._store, table), self._store.table_location(table)
         known = self._known.get(table)
-        if known is not None and entries.end_with(known.version, known.entry):
+        if known is not None and known.location == location and entries.end_with(known.version, known.entry):
             return known.dataset
         opened = self._open_table(table)
         if opened is None:
             self._known.pop(table, None)
             return None
         version = opened.version()
-        known = _Opened(opened.to_pyarrow_dataset(schema=schema), version, entries.read(version))
+        known = _Opened(opened.to_pyarrow_dataset(schema=schema), location, version, entries.read(version))
         self._known[table] = known
         return known.dataset

@@ -33,7 +33,4 @@ async def handed_over(work: Callable[[HandOver[_Part]], Coroutine[Any, Any, None
     finally:
         working.cancel()
         await end_of(working)
-        if not working.cancelled():
-            # Who takes no more is not told.
-            working.exception()
     working.result()

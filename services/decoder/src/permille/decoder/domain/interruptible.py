@@ -22,6 +22,4 @@ async def interruptible(threads: Executor, interrupt: Callable[[], None], work: 
     except asyncio.CancelledError:
         # Between two of its statements DuckDB forgets that it was interrupted.
         await end_of(step, meanwhile=interrupt, every_s=_AGAIN_S)
-        # Nobody is left to be told.
-        step.exception()
         raise

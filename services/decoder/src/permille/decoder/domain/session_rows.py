@@ -205,8 +205,8 @@ def open_rows(datasets: Mapping[str, ds.Dataset], session_id: str, scratch: Path
         ":memory:",
         config={"memory_limit": f"{_MEMORY_MIB}MiB", "threads": "2", "temp_directory": folder},
     )
+    beside = connection.cursor()
     try:
-        beside = connection.cursor()
         for name, dataset in datasets.items():
             for each in (connection, beside):
                 each.register(name, dataset.filter(ds.field("session_id") == session_id))

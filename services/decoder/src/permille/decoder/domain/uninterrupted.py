@@ -17,17 +17,19 @@ async def uninterrupted(work: Coroutine[Any, Any, _Result]) -> _Result:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
         await end_of(task)
-        if not task.cancelled():
-            # Nobody is left to be told.
-            task.exception()
         raise
 
 
 async def end_of(
     work: asyncio.Future[Any], *, meanwhile: Callable[[], None] = lambda: None, every_s: float | None = None
 ) -> None:
-    """Waits for it, whoever is cancelled; `meanwhile` is called first and then every so many seconds."""
+    """Waits for it, whoever is cancelled; `meanwhile` is called first and then every so many seconds.
+
+    How it ended need not interest anybody: what it raised is no error in the log.
+    """
     while not work.done():
         meanwhile()
         with suppress(asyncio.CancelledError):
             await asyncio.wait({work}, timeout=every_s)
+    if not work.cancelled():
+        work.exception()
