@@ -11,7 +11,7 @@ import subprocess
 import sysconfig
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -164,9 +164,9 @@ def busy_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @contextlib.contextmanager
-def running(mesh: Mesh, *command: str | Path) -> Iterator[subprocess.Popen[str]]:
+def running(mesh: Mesh, *command: str | Path, options: Sequence[str] = ("-q",)) -> Iterator[subprocess.Popen[str]]:
     """A program started by `permille run`, at work."""
-    process = mesh.popen("run", "-q", "--", *command, stdout=subprocess.PIPE)
+    process = mesh.popen("run", *options, "--", *command, stdout=subprocess.PIPE)
     try:
         assert process.stdout is not None
         assert process.stdout.readline() == "begun\n"

@@ -43,6 +43,22 @@ def test_run_starts_scripts_through_their_interpreter(mesh: Mesh, tmp_path: Path
     assert mesh.run("run", "-q", "--", file, "world").stdout == "hello world\n"
 
 
+def test_what_a_script_executes_can_be_recorded_where_it_is_followed(
+    mesh: Mesh, busy_program: Path, tmp_path: Path
+) -> None:
+    server = tmp_path / "the,server"
+    server.symlink_to(busy_program)
+    script = tmp_path / "start"
+    script.write_text(f"#!/bin/sh\nexec '{server}'\n")
+    script.chmod(0o755)
+    with running(mesh, script) as left:
+        refused = mesh.run("trace", "--pid", str(left.pid), "--for", "10ms", code=4)
+        assert "run --follow" in refused.stderr
+    with running(mesh, script, options=["--follow"]) as followed:
+        assert mesh.json("trace", "--name", "the,server", "--for", "10ms")["sessions"]
+        assert psutil.Process(followed.pid).name() == "the,server"
+
+
 def test_trace_tells_the_cost_first_then_each_stage_then_what_to_type_next(
     mesh: Mesh, busy: subprocess.Popen[str]
 ) -> None:

@@ -159,6 +159,7 @@ def test_a_program_that_is_followed_stays_recordable(lab: Any, deciders: Any) ->
         lab.wait(lambda: threads(target) == 2, "the program's thread")
         assert recording.page.stop_reason == Stop.NONE
         assert target.control.alive()
+        assert Path(f"/proc/{target.process.pid}/comm").read_text() == "spin\n"
         assert assert_true(recording, deciders) > 1_000
         target.release()
         target.record_until(10_000, lambda it: assert_true(it, deciders), FLAGS, period_ms=100)

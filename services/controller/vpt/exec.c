@@ -18,6 +18,8 @@
 
 #define MOST_ARGUMENTS 65536
 #define SCRIPT_LINE 256 /* the kernel's BINPRM_BUF_SIZE */
+#define COMM_SIZE 16    /* the kernel's TASK_COMM_LEN */
+#define NAME_OPTION_SIZE (sizeof ",name=" + 2 * COMM_SIZE)
 
 static bool following;
 static char options[320];
@@ -94,16 +96,29 @@ static enum format format_of(const char *path, char line[SCRIPT_LINE])
     return SCRIPT;
 }
 
+/* What the kernel would name the process (`comm`), as an option of the plugin: there a comma is written twice. */
+static void put_name(char *to, const char *path)
+{
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    to = stpcpy(to, ",name=");
+    for (size_t i = 0; i < COMM_SIZE - 1 && name[i]; i++) {
+        if (name[i] == ',')
+            *to++ = ',';
+        *to++ = name[i];
+    }
+    *to = 0;
+}
+
 static void execute(const char *path, char *const *arguments, size_t count, char *const *environment, const char *line)
 {
-    char emulator[4096], plugin[4096 + sizeof options], script[SCRIPT_LINE];
+    char emulator[4096], plugin[4096 + sizeof options + NAME_OPTION_SIZE], script[SCRIPT_LINE];
     const char **all = calloc(count + 10, sizeof *all);
     size_t n = 0;
     ssize_t size = readlink("/proc/self/exe", emulator, sizeof emulator - 1);
     if (!all || size < 0)
         return;
     emulator[size] = 0;
-    snprintf(plugin, sizeof plugin, "%s%s", plugin_path, options);
+    put_name(plugin + snprintf(plugin, sizeof plugin - NAME_OPTION_SIZE, "%s%s", plugin_path, options), path);
     snprintf(script, sizeof script, "%s", line ? line : "");
     char *interpreter = script + strspn(script, " \t");
     char *argument = interpreter + strcspn(interpreter, " \t");

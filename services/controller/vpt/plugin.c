@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 
 #define MAX_INSNS 512 /* of a block: TCG_MAX_INSNS */
@@ -150,8 +151,10 @@ QEMU_PLUGIN_EXPORT int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_
             folder = argv[i] + 4;
         } else if (!strcmp(argv[i], "follow=on") || !strcmp(argv[i], "follow=off")) {
             follow = argv[i][8] == 'n';
+        } else if (!strncmp(argv[i], "name=", 5)) {
+            prctl(PR_SET_NAME, argv[i] + 5);
         } else {
-            fprintf(stderr, "permille-vpt: unknown option %s; known: dir=FOLDER, follow=on|off\n", argv[i]);
+            fprintf(stderr, "permille-vpt: unknown option %s; known: dir=FOLDER, follow=on|off, name=NAME\n", argv[i]);
             return -1;
         }
     }

@@ -28,6 +28,9 @@ def run(
     invocation: Invocation,
     *,
     program: Annotated[list[str], typer.Argument(metavar="-- CMD [ARG]...", help="The program and its arguments.")],
+    follow: Annotated[
+        bool, typer.Option("--follow", help="What the program executes is ready to be recorded, too.")
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Do not print the pid and the next command.")] = False,
 ) -> None:
     """Start a program ready to be recorded.
@@ -36,13 +39,16 @@ def run(
     otherwise unchanged. Until a trace begins nothing is recorded. This process becomes the program: its pid, its
     output, its signals and its exit code are the program's own.
 
-    A script is started through the interpreter in its first line. Needs the controller of this machine (`permille up`).
+    A script is started through the interpreter in its first line; the program that it ends in (`exec server`), and all
+    others that it starts, can be recorded with `--follow` only. Needs the controller of this machine (`permille up`).
 
     [bold]Examples[/bold]
 
       permille run -- redis-server --port 7000
 
       permille run -q -- python3 server.py &
+
+      permille run --follow -- ./start-server.sh
     """
     wanted = launch(program, os.environ.get("PATH", os.defpath), os.geteuid())
     node = in_mesh(invocation.config, _node)
@@ -54,7 +60,7 @@ def run(
                 help=capability.fix or "`permille doctor` shows what is missing",
                 metadata={"capability": capability.name},
             )
-    command_line = [*node.launch_prefix, *wanted.arguments]
+    command_line = [*(node.following_launch_prefix if follow else node.launch_prefix), *wanted.arguments]
     if not quiet:
         sys.stderr.write(
             f"permille: {shlex.join(program)[:200]} starts as pid {os.getpid()}; "

@@ -81,8 +81,12 @@ class NodeDescription:
             processes=[self._process(process, builds, backend.name) for process, backend in recordable],
             other_processes=[self._process(process, builds) for process in others.values()],
             recording=[session.name for session in self._registry.active() if session.state in BUSY],
-            launch_prefix=[capabilities.QEMU, "-plugin", f"{self._plugin},dir={self._vpt_dir}"],
+            launch_prefix=self._launch_prefix(),
+            following_launch_prefix=self._launch_prefix(",follow=on"),
         )
+
+    def _launch_prefix(self, options: str = "") -> list[str]:
+        return [capabilities.QEMU, "-plugin", f"{self._plugin},dir={self._vpt_dir}{options}"]
 
     def _process(self, process: RecordableProcess, builds: _Builds, backend: str = "") -> pb.Process:
         session = self._registry.recording(process.pid)

@@ -181,7 +181,8 @@ def _not_recordable(process: Process, node: Node) -> FailedPrecondition:
     return FailedPrecondition(
         f"process {process.pid} ({process.name}) on {node.name} runs, but was not started ready to be recorded",
         reason="NOT_RECORDABLE",
-        help="start it with `permille run -- CMD`; `permille doctor` says what else this machine can record",
+        help="start it with `permille run -- CMD`, with `run --follow` where CMD is a script that starts it; "
+        "`permille doctor` says what else this machine can record",
         metadata={"pid": str(process.pid), "name": process.name, "node": node.name},
     )
 
