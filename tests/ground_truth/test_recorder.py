@@ -165,6 +165,13 @@ def test_a_program_that_is_followed_stays_recordable(lab: Any, deciders: Any) ->
         target.record_until(10_000, lambda it: assert_true(it, deciders), FLAGS, period_ms=100)
 
 
+def test_a_program_of_another_user_who_may_not_record_runs_without(lab: Any) -> None:
+    command = f"exec setpriv --reuid=65534 --clear-groups {lab.programs}/spin 60"
+    with lab.run("/bin/sh", "-c", command, follow=True) as target:
+        lab.wait(lambda: cmdline(target).startswith(b"%b/spin" % bytes(lab.programs)), "the program")
+        assert not any(page.alive() for page in lab.processes().values() if page.pid == target.process.pid)
+
+
 def test_looking_through_the_path_ends_nothing(lab: Any) -> None:
     command = "read line; export PATH=/nonexistent:/:/usr/bin; exec no-such-program || exec /etc/passwd || sleep 60"
     with lab.run("/bin/bash", "-c", f"shopt -s execfail; {command}", stdin=subprocess.PIPE) as target:

@@ -19,10 +19,10 @@
 #define MOST_ARGUMENTS 65536
 #define SCRIPT_LINE 256 /* the kernel's BINPRM_BUF_SIZE */
 #define COMM_SIZE 16    /* the kernel's TASK_COMM_LEN */
-#define NAME_OPTION_SIZE (sizeof ",name=" + 2 * COMM_SIZE)
+#define OPTIONS_SIZE (sizeof ",dir=,follow=on,name=" + 2 * COMM_SIZE)
 
 static bool following;
-static char options[320];
+static char recorder_folder[256];
 static char plugin_path[4096];
 static __thread bool left;
 
@@ -30,7 +30,17 @@ void exec_configure(bool follow, const char *folder)
 {
     Dl_info here;
     following = follow && dladdr((void *)exec_configure, &here) && realpath(here.dli_fname, plugin_path);
-    snprintf(options, sizeof options, ",dir=%s,follow=on", folder);
+    snprintf(recorder_folder, sizeof recorder_folder, "%s", folder);
+}
+
+/*
+ * The folder is its owner's alone. Whoever else the process has become by now loses root's capabilities with the next program,
+ * which could not begin to record and would end.
+ */
+static bool may_record(void)
+{
+    struct stat about;
+    return !geteuid() || (!stat(recorder_folder, &about) && about.st_uid == geteuid());
 }
 
 /* The guest's pointers may point nowhere: that is the system call's to say. */
@@ -70,6 +80,9 @@ static char **read_vector(uint64_t address, size_t *count)
     return NULL;
 }
 
+/* As execve asks: by the effective user and its capabilities. */
+static bool may_execute(const char *path) { return !faccessat(AT_FDCWD, path, X_OK, AT_EACCESS); }
+
 enum format { OTHER, PROGRAM, SCRIPT };
 
 /* What the file is; for a script its first line without `#!`. */
@@ -84,7 +97,7 @@ static enum format format_of(const char *path, char line[SCRIPT_LINE])
     ssize_t got = pread(file, &header, sizeof header, 0);
     ssize_t text = pread(file, line, SCRIPT_LINE - 1, 0);
     close(file);
-    if (!plain || access(path, X_OK))
+    if (!plain || !may_execute(path))
         return OTHER;
     if (got == sizeof header && !memcmp(header.e_ident, ELFMAG, SELFMAG))
         return header.e_ident[EI_CLASS] == ELFCLASS64 && header.e_machine == EM_X86_64 ? PROGRAM : OTHER;
@@ -111,14 +124,14 @@ static void put_name(char *to, const char *path)
 
 static void execute(const char *path, char *const *arguments, size_t count, char *const *environment, const char *line)
 {
-    char emulator[4096], plugin[4096 + sizeof options + NAME_OPTION_SIZE], script[SCRIPT_LINE];
+    char emulator[4096], plugin[sizeof plugin_path + sizeof recorder_folder + OPTIONS_SIZE], script[SCRIPT_LINE];
     const char **all = calloc(count + 10, sizeof *all);
     size_t n = 0;
     ssize_t size = readlink("/proc/self/exe", emulator, sizeof emulator - 1);
     if (!all || size < 0)
         return;
     emulator[size] = 0;
-    put_name(plugin + snprintf(plugin, sizeof plugin - NAME_OPTION_SIZE, "%s%s", plugin_path, options), path);
+    put_name(plugin + sprintf(plugin, "%s,dir=%s,follow=on", plugin_path, recorder_folder), path);
     snprintf(script, sizeof script, "%s", line ? line : "");
     char *interpreter = script + strspn(script, " \t");
     char *argument = interpreter + strcspn(interpreter, " \t");
@@ -157,7 +170,7 @@ void exec_begins(int64_t number, uint64_t path_address, uint64_t arguments, uint
     if (number != SYS_execve || !read_text(path_address, path, sizeof path))
         return;
     /* Programs look through $PATH by trying. */
-    if (access(path, X_OK))
+    if (!may_execute(path))
         return;
     enum format format = format_of(path, line);
     if (format == SCRIPT) {
@@ -166,7 +179,7 @@ void exec_begins(int64_t number, uint64_t path_address, uint64_t arguments, uint
     }
     control_before_exec();
     left = true;
-    if (following && (format == PROGRAM || (format == SCRIPT && format_of(interpreter, other) == PROGRAM)))
+    if (following && may_record() && (format == PROGRAM || (format == SCRIPT && format_of(interpreter, other) == PROGRAM)))
         follow(path, format == SCRIPT ? line : NULL, arguments, environment);
     control_not_followed();
 }
