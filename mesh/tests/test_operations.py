@@ -10,6 +10,7 @@ from permille.api.decoder.v1 import decoder_pb2
 from permille.mesh.embedded_etcd import EmbeddedEtcd
 from permille.mesh.errors import (
     Aborted,
+    Cancelled,
     Internal,
     InvalidArgument,
     NotFound,
@@ -520,6 +521,32 @@ async def test_a_cancel_reaches_the_work_whichever_replica_got_it(etcd: Etcd) ->
     assert (await store.wait(operation.name, 120)).done
     assert (await other.cancel(operation.name)).done
     assert await etcd.prefix("/permille/v1/cancels/") == []
+
+
+async def test_what_waits_for_its_turn_can_be_cancelled_and_the_most_urgent_comes_first(etcd: Etcd) -> None:
+    store = await replica(etcd)
+    begun: list[str] = []
+    go_on = asyncio.Event()
+
+    async def work(job: Job[Request]) -> Result:
+        if job.cancel_requested.is_set():
+            raise Cancelled("cancelled", reason="CANCELLED", help="begin again")
+        begun.append(job.request.session)
+        await go_on.wait()
+        return Result()
+
+    runner = OperationRunner(store, Request, work, most_at_once=1, priority=lambda request: request.priority)
+    operations = {
+        session: await runner.start(Request(session=session, priority=priority), session)
+        for session, priority in (("first", 0), ("cancelled", 0), ("later", 0), ("urgent", 1))
+    }
+    await store.cancel(operations["cancelled"].name)
+    assert isinstance(operation_error(await store.wait(operations["cancelled"].name, 120)), Cancelled)
+    assert begun == ["first"]
+    go_on.set()
+    for session in ("first", "later", "urgent"):
+        assert operation_error(await store.wait(operations[session].name, 120)) is None
+    assert begun == ["first", "urgent", "later"]
 
 
 async def test_work_survives_the_death_of_etcd(etcd: Etcd, etcd_server: EmbeddedEtcd) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Generic, TypeVar
 
 import structlog
@@ -14,6 +14,7 @@ from permille.mesh.backoff import Backoff, until_available, until_written
 from permille.mesh.errors import Aborted, Internal, NotFound, PermilleError, error_of
 from permille.mesh.operation_names import operation_id
 from permille.mesh.operations import Operation, OperationStore, Reservation
+from permille.mesh.priority_gate import PriorityGate
 from permille.mesh.unexpected import unexpected
 
 _log = structlog.get_logger(__name__)
@@ -84,7 +85,8 @@ class OperationRunner(Generic[_Request]):
     """Runs `work` for each operation. After a crash it begins again, with `Job.saved`, and must not do things twice.
 
     A `PermilleError` fails the operation, anything else fails it as a defect with an id in the log. The end of this
-    process gives its operations free for another replica, or for its successor.
+    process gives its operations free for another replica, or for its successor. `most_at_once` are worked on; of those
+    that wait the one with the highest `priority` is next.
     """
 
     def __init__(
@@ -94,13 +96,15 @@ class OperationRunner(Generic[_Request]):
         work: Callable[[Job[_Request]], Awaitable[Message]],
         *,
         most_at_once: int = 256,
+        priority: Callable[[_Request], int] = lambda _: 0,
     ) -> None:
         self._store = store
         self._request_type = request_type
         self._work = work
         self._running: dict[str, asyncio.Task[None]] = {}
         self._unended: dict[str, Backoff] = {}
-        self._slots = asyncio.Semaphore(most_at_once)
+        self._slots = PriorityGate(lambda: most_at_once)
+        self._priority = priority
         self._starting = 0
         self._changed = asyncio.Event()
 
@@ -210,7 +214,7 @@ class OperationRunner(Generic[_Request]):
     async def _attempt_or_rest(self, job: Job[_Request]) -> None:
         identity = operation_id(job.name)
         try:
-            async with self._slots:
+            async with self._slot(job):
                 await self._attempt(job)
         except Exception as error:
             _log.exception("cannot write the end of an operation", operation=job.name, exc_info=error)
@@ -218,6 +222,20 @@ class OperationRunner(Generic[_Request]):
             await self._unended.setdefault(identity, Backoff(_RETRY_S, _LONGEST_REST_S)).pause()
         else:
             self._unended.pop(identity, None)
+
+    @asynccontextmanager
+    async def _slot(self, job: Job[_Request]) -> AsyncIterator[None]:
+        """A place among those that are worked on. What is cancelled needs none: its work ends at once."""
+        async with AsyncExitStack() as stack:
+            entering = asyncio.create_task(stack.enter_async_context(self._slots.turn(self._priority(job.request))))
+            cancelled = asyncio.create_task(job.cancel_requested.wait())
+            try:
+                await asyncio.wait({entering, cancelled}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                entering.cancel()
+                cancelled.cancel()
+                await asyncio.gather(entering, cancelled, return_exceptions=True)
+            yield
 
     async def _attempt(self, job: Job[_Request]) -> None:
         try:

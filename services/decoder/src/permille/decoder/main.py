@@ -108,7 +108,9 @@ async def setup(context: ServerContext) -> None:
         threads=1 if settings.executor == "dask" else min(processes, cores),
     )
     work = DecodeWork(decoder, most_at_once=settings.decodes_at_once, patience_s=settings.store_patience_s)
-    runner = OperationRunner(context.operations, decoder_pb2.DecodeRequest, work)
+    runner = OperationRunner(
+        context.operations, decoder_pb2.DecodeRequest, work, priority=lambda request: request.priority
+    )
     limits = QueryLimits(settings.query_memory_mib, settings.query_timeout_s, cores, settings.queries_at_once)
     deletion = SessionDeletion(context.store, tables, context.etcd, context.operations)
     requests = OperationStore(context.etcd, "coverage", lease=context.lease)

@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from typing import Generic, TypeVar
 
-from permille.decoder.domain.priority_gate import PriorityGate
 from permille.decoder.domain.workers import WorkerDied, Workers
 from permille.mesh.errors import Unavailable
+from permille.mesh.priority_gate import PriorityGate
 
 _Task = TypeVar("_Task")
 _Result = TypeVar("_Result")

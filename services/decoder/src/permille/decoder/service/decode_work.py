@@ -10,12 +10,12 @@ from typing import Any
 import structlog
 from permille.api.decoder.v1 import decoder_pb2
 from permille.decoder.domain.manifest import parse_session_name
-from permille.decoder.domain.priority_gate import PriorityGate
 from permille.decoder.domain.session_decoder import SessionDecoder
 from permille.decoder.service.decode_progress import DecodeProgress
 from permille.mesh.backoff import Backoff
 from permille.mesh.errors import Cancelled, PermilleError, Unavailable
 from permille.mesh.operation_runner import Job
+from permille.mesh.priority_gate import PriorityGate
 
 _log = structlog.get_logger(__name__)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from permille.decoder.domain.priority_gate import PriorityGate
+from permille.mesh.priority_gate import PriorityGate
 
 
 class Visitors:
