@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 import zstandard
 from permille.decoder.domain.local_workers import LocalWorkers
-from permille.decoder.domain.manifest import Segment, read_manifest
+from permille.decoder.domain.manifest import Manifest, Segment, read_manifest
 from permille.decoder.domain.part_decoder import PartTask
 from permille.decoder.domain.segment_pool import SegmentPool
 from permille.decoder.domain.session_losses import session_losses
@@ -573,3 +573,30 @@ async def test_packets_that_are_missing_end_all_calls_there(
     calls = sorted(await bench.rows("calls"), key=lambda call: call["start_ns"])
     # `_start`, `outer` and `inner` are open there; in the other run it is `_start` alone that does not return.
     assert [call["depth"] for call in calls if call["end_truncated"]] == [0, 1, 2, 0]
+
+
+def test_an_imported_cores_full_buffer_is_told_as_that_of_a_core() -> None:
+    told: dict[str, Any] = {"kind": "core", "core": 3, "pid": 7, "sha256": "", "key": "segment-0.pt.zst"}
+    threads = [Segment(index=index, tid=70 + index, size_bytes=1000, **told) for index in range(2)]
+    threads[1] = threads[1].model_copy(update={"full": True, "buffer_bytes": 2048, "last_tsc": 5})
+    file = {"key": "", "sha256": ""}
+    manifest = Manifest.model_validate(
+        {
+            "version": 1,
+            "session": "nodes/imported/sessions/session-1",
+            "session_id": "session-1",
+            "node": "imported",
+            "backend": "imported:kmod",
+            "start_ns": 1,
+            "end_ns": 9,
+            "clock": {"tsc0": 1, "ns0": 1, "tsc1": 9, "ns1": 9},
+            "pt": {"family": 6, "model": 94, "stepping": 3},
+            "segments": threads,
+            "switches": file,
+            "maps": file,
+            "code": file,
+        }
+    )
+    (loss,) = session_losses(manifest, {}, [], 0)
+    assert loss["reason"] == "the buffer of core 3 was full: what ran afterwards was not recorded"
+    assert loss["knob"].startswith("permille trace --buffer")

@@ -35,6 +35,11 @@ _TITLES = {
     Order.CALLS: "Top functions by calls",
 }
 
+_BACKENDS = {
+    "vpt": "vpt: a processor with Processor Trace in QEMU; times contain the emulation, instructions do not",
+    "kmod": "kmod: the processor's own Processor Trace, through permille's kernel module",
+    "perf": "perf: the processor's own Processor Trace, through the kernel's driver",
+}
 _NAMES = ("FUNCTION", "MODULE", "CATEGORY")
 _NUMBERS = ("CALLS", "SELF INSN", "%", "TOTAL INSN", "SELF TIME", "TOTAL TIME")
 # Of which one takes a millisecond.
@@ -117,7 +122,7 @@ def recorder_text(counters: Mapping[str, int]) -> str:
 def asked_text(report: Report) -> str:
     """How long it was to last and why it ended; what another tool recorded does not say."""
     session = report.session
-    if session.backend.startswith("imported"):
+    if session.stop_reason == "IMPORTED":
         return ""
     return f" (asked for {duration(session.period_ms * 1e6)}; {stop_text(session.stop_reason)})"
 
@@ -134,13 +139,11 @@ def stop_text(stop_reason: str) -> str:
 
 def backend_text(backend: str) -> str:
     """A back end with what it is."""
-    if backend.startswith("imported:"):
-        return f"{backend.removeprefix('imported:')}, imported: Processor Trace that another tool recorded"
-    return {
-        "vpt": "vpt: a processor with Processor Trace in QEMU; times contain the emulation, instructions do not",
-        "kmod": "kmod: the processor's own Processor Trace, through permille's kernel module",
-        "perf": "perf: the processor's own Processor Trace, through the kernel's driver",
-    }.get(backend, backend)
+    recorder = backend.removeprefix("imported:")
+    known = _BACKENDS.get(recorder)
+    if recorder == backend:
+        return known or backend
+    return f"{known}; imported" if known else f"{recorder}, imported: Processor Trace that another tool recorded"
 
 
 def _function_table(report: Report, order: Order, limit: int) -> RenderableType:
