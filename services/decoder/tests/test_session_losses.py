@@ -27,6 +27,10 @@ from .decode_bench import Bench, StoreSession
 from .small_program import CALL_BYTES, FIRST_TSC, INSTRUCTIONS, TICKS, Program, tsc
 
 
+async def ignored(done: int, total: int) -> None:
+    """Nobody looks at the progress."""
+
+
 @pytest.mark.parametrize("how", ["changed", "cut off", "missing", "a folder", "other content", "other packets"])
 @pytest.mark.parametrize("known", ["stored_sha256", "sha256"])
 async def test_a_damaged_segment_is_a_loss_and_the_rest_is_decoded(
@@ -61,6 +65,49 @@ async def test_a_damaged_segment_is_a_loss_and_the_rest_is_decoded(
     assert loss["knob"]
     segments = await bench.rows("segments")
     assert [(row["errors"], row["lost_bytes"]) for row in segments] == [(1, len(program.packets())), (0, 0)]
+
+
+@pytest.mark.parametrize("how", ["changed", "missing"])
+async def test_what_was_decoded_is_not_given_up_for_a_segment_that_was_damaged_since(
+    bench: Bench, store_session: StoreSession, how: str
+) -> None:
+    key = (await store_session())["segments"][0]["key"]
+    await bench.decode()
+    before = {table: await bench.rows(table) for table in ("sessions", "segments", "functions", "calls")}
+    path = Path(urlsplit(bench.store.url).path) / key
+    packets = path.read_bytes()
+    if how == "changed":
+        path.write_bytes(bytes(len(packets)))
+    else:
+        await bench.store.delete(key)
+    with pytest.raises(DataLoss, match=f"1 of 2 segments of s1 were decoded before.*{key}.*its rows stay") as refused:
+        await bench.decoder.decode("s1", "operations/2", ignored)
+    assert refused.value.reason == "LOST_SINCE_DECODED"
+    assert "backup" in refused.value.help and "permille import" in refused.value.help
+    await bench.decoder.forget("s1", "operations/2")
+    assert {table: await bench.rows(table) for table in before} == before
+
+    await bench.store.put_stream(key, packets)
+    assert (await bench.decode()).lost_bytes == 0
+
+
+async def test_what_was_never_decoded_stays_a_loss_however_often_it_is_tried(
+    bench: Bench, store_session: StoreSession, program: Any
+) -> None:
+    await bench.store.delete((await store_session())["segments"][0]["key"])
+    for _ in range(2):
+        assert (await bench.decode()).lost_bytes == len(program.packets())
+
+
+async def test_rows_that_nobody_can_read_give_way_to_what_is_left(
+    bench: Bench, store_session: StoreSession, program: Any
+) -> None:
+    key = (await store_session())["segments"][0]["key"]
+    await bench.decode()
+    for file in await bench.tables.files("segments"):
+        await bench.store.delete(file)
+    await bench.store.delete(key)
+    assert (await bench.decode()).lost_bytes == len(program.packets())
 
 
 @pytest.mark.parametrize("tells_its_size", [True, False])
