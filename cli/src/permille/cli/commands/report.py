@@ -29,7 +29,8 @@ def report(
     ] = LATEST,
     top: Annotated[int, typer.Option(min=0, metavar="N", help="So many functions; 0: all.")] = 15,
     sort: Annotated[
-        Order | None, typer.Option(help="Only one table, sorted by this. Default: by self and by total.")
+        Order | None,
+        typer.Option(help="Only one table, sorted by this; with --html at first. Default: by self and by total."),
     ] = None,
     inlined: Annotated[
         bool,
@@ -89,7 +90,7 @@ def report(
     found, parts = in_mesh(invocation.config, work)
     if html is not None and parts is not None:
         file = None if str(html) == "-" else html
-        size_bytes = write_page(file, found, parts)
+        size_bytes = write_page(file, found, parts, sort or Order.SELF)
         if file is not None and invocation.as_json:
             invocation.print_json(
                 {
