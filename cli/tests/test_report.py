@@ -285,6 +285,7 @@ def test_full_buffers_early_ends_and_empty_recordings_are_told() -> None:
     nothing = replace(REPORT, functions=[], segments=[], losses=[], session=session)
     assert any("the target slept" in note.text for note in notes(nothing))
     assert "Losses: none" in text(nothing)
+    assert "none of its threads left packets" in text(nothing) and "threads: 0" not in text(nothing)
 
 
 def test_a_target_of_which_something_is_lost_did_not_sleep() -> None:

@@ -13,6 +13,7 @@ from permille.cli.rendering.report import (
     FunctionRow,
     Order,
     Report,
+    SegmentRow,
     categories,
     largest_losses,
     notes,
@@ -82,12 +83,9 @@ def facts(report: Report) -> list[tuple[str, str]]:
     raw = session.raw_bytes
     per_instruction = f", {8 * raw / session.instructions:.2f} bits an instruction" if session.instructions else ""
     length = session.end_ns - session.start_ns
-    processes = len({segment.pid for segment in report.segments})
-    # A thread has several segments where it ran on several cores.
-    threads = len({(segment.pid, segment.tid) for segment in report.segments})
     return [
         ("session", session.name),
-        ("target", f"{session.target}; processes: {processes}, threads: {threads}"),
+        ("target", f"{session.target}; {_recorded_text(report.segments)}"),
         (
             "recorded",
             f"{moment(session.start_ns)} UTC{f' for {duration(length)}' if length else ''}{asked_text(report)}",
@@ -102,6 +100,15 @@ def facts(report: Report) -> list[tuple[str, str]]:
             f" {count(len(report.functions))} functions",
         ),
     ]
+
+
+def _recorded_text(segments: Sequence[SegmentRow]) -> str:
+    if not segments:
+        # It may have had any number of them, all asleep.
+        return "none of its threads left packets"
+    # A thread has several segments where it ran on several cores.
+    threads = {(segment.pid, segment.tid) for segment in segments}
+    return f"processes: {len({pid for pid, _ in threads})}, threads: {len(threads)}"
 
 
 def recorder_text(counters: Mapping[str, int]) -> str:
