@@ -85,6 +85,14 @@ def page(mesh: Mesh, session: str, tmp_path_factory: pytest.TempPathFactory) -> 
     return file
 
 
+@pytest.mark.parametrize("command", [("report", "--html"), ("export", "--format", "folded", "--output")])
+def test_a_file_that_is_written_is_named_on_one_line(
+    mesh: Mesh, session: str, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    told = mesh.run(command[0], session, *command[1:], tmp_path / "a[red]\nb").stdout
+    assert told.startswith(f"wrote {tmp_path}/a[red]\\x0ab") and told.count("\n") == 1
+
+
 def test_the_tables_are_in_the_document(page: Path) -> None:
     done = browse(page, "functions", "--dump-dom")
     rows = re.findall(r"<tr>(.*?)</tr>", done.stdout.partition('id="function-table"')[2].partition("</table>")[0])
