@@ -73,13 +73,12 @@ function table(target, columns, rows, sortedBy, limit) {
   };
 }
 
-const numeric = (title, key, text) => ({ title, number: true, value: (row) => row[key], text: (row) => text(row[key]) });
+const numeric = (title, key, text) => ({ title, key, number: true, value: (row) => row[key], text: (row) => text(row[key]) });
 
 const instructionsOfAll = () => data.functions.reduce((sum, row) => sum + row.self_instructions, 0);
 
 function functions() {
   const whole = instructionsOfAll();
-  const self = numeric("self instructions", "self_instructions", count);
   const columns = [
     {
       title: "function",
@@ -94,13 +93,14 @@ function functions() {
     { title: "module", value: (row) => row.module, text: (row) => row.module.split("/").pop() },
     { title: "category", value: (row) => row.category, text: (row) => row.category },
     numeric("calls", "calls", count),
-    self,
+    numeric("self instructions", "self_instructions", count),
     { title: "%", number: true, value: (row) => row.self_instructions, text: (row) => share(row.self_instructions, whole) },
     numeric("total instructions", "total_instructions", count),
     numeric("self time", "self_ns", duration),
     numeric("total time", "total_ns", duration),
   ];
-  const shownTable = table(document.getElementById("function-table"), columns, data.functions, self, STEP);
+  const first = columns.find((one) => one.key === data.sorted_by);
+  const shownTable = table(document.getElementById("function-table"), columns, data.functions, first, STEP);
   const filter = document.getElementById("filter");
   const more = document.getElementById("more");
   let most = STEP;

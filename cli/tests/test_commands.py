@@ -36,6 +36,12 @@ def test_run_keeps_output_arguments_and_exit_code(mesh: Mesh) -> None:
     assert "next: permille trace --pid" in done.stderr
 
 
+def test_what_starts_is_told_on_one_line_that_steers_no_terminal(mesh: Mesh) -> None:
+    done = mesh.run("run", "--", "sh", "-c", "exit 0", "a\n\x1b[31mb")
+    (line,) = done.stderr.splitlines()
+    assert r"a\x0a\x1b[31mb" in line and " starts as pid " in line
+
+
 def test_run_starts_scripts_through_their_interpreter(mesh: Mesh, tmp_path: Path) -> None:
     file = tmp_path / "hello"
     file.write_text('#!/usr/bin/env sh\necho "hello $1"\n')

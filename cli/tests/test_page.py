@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 from permille.api.decoder.v1 import decoder_pb2
 from permille.cli.html_page import MOST_LEVELS, PageParts, read_page_parts, template, write_page
-from permille.cli.rendering.report import InlinedRow
+from permille.cli.rendering.report import InlinedRow, Order
 
 from .conftest import Mesh
-from .test_report import REPORT
+from .test_report import REPORT, function
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 WIDTH, HEIGHT = 1200, 800
@@ -85,6 +85,14 @@ def page(mesh: Mesh, session: str, tmp_path_factory: pytest.TempPathFactory) -> 
     return file
 
 
+@pytest.mark.parametrize("command", [("report", "--html"), ("export", "--format", "folded", "--output")])
+def test_a_file_that_is_written_is_named_on_one_line(
+    mesh: Mesh, session: str, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    told = mesh.run(command[0], session, *command[1:], tmp_path / "a[red]\nb").stdout
+    assert told.startswith(f"wrote {tmp_path}/a[red]\\x0ab") and told.count("\n") == 1
+
+
 def test_the_tables_are_in_the_document(page: Path) -> None:
     done = browse(page, "functions", "--dump-dom")
     rows = re.findall(r"<tr>(.*?)</tr>", done.stdout.partition('id="function-table"')[2].partition("</table>")[0])
@@ -139,6 +147,19 @@ def cells(dom: str, table: str) -> list[list[str]]:
     inside = dom.partition(f'id="{table}"')[2].partition("</table>")[0]
     rows = (re.findall(r"<td.*?>(.*?)</td>", row) for row in re.findall(r"<tr>(.*?)</tr>", inside))
     return [row for row in rows if row]
+
+
+@pytest.mark.parametrize(("order", "first"), [(Order.SELF, "worker"), (Order.CALLS, "often")])
+def test_functions_are_sorted_by_what_was_asked_for(tmp_path: Path, order: Order, first: str) -> None:
+    file = tmp_path / "report.html"
+    functions = [replace(function("worker", 90), calls=1), replace(function("often", 10), calls=50)]
+    write_page(file, replace(REPORT, functions=functions), PageParts(b"", 0), order)
+    dom = browse(file, "functions", "--dump-dom").stdout
+    assert cells(dom, "function-table")[0][0].startswith(first)
+    head = dom.partition('id="function-table"')[2].partition("</thead>")[0]
+    assert re.findall(r'aria-sort="descending"><button>(.*?)<', head) == [
+        {"self": "self instructions", "calls": "calls"}[order]
+    ]
 
 
 def test_categories_are_summed_and_inlined_functions_listed_where_they_are_known(tmp_path: Path) -> None:

@@ -285,6 +285,7 @@ def test_full_buffers_early_ends_and_empty_recordings_are_told() -> None:
     nothing = replace(REPORT, functions=[], segments=[], losses=[], session=session)
     assert any("the target slept" in note.text for note in notes(nothing))
     assert "Losses: none" in text(nothing)
+    assert "none of its threads left packets" in text(nothing) and "threads: 0" not in text(nothing)
 
 
 def test_a_target_of_which_something_is_lost_did_not_sleep() -> None:
@@ -297,6 +298,16 @@ def test_of_what_was_imported_nobody_knows_whether_it_slept() -> None:
     (told,) = notes(replace(REPORT, functions=[], segments=[], losses=[], session=session))
     assert "imported" in told.text and "slept" not in told.text
     assert told.way_out == ""
+
+
+def test_of_an_imported_recording_of_permilles_own_it_is_told_what_recorded_it_and_why_it_ended() -> None:
+    own = replace(SESSION, backend="imported:vpt", stop_reason="TARGET_EXITED", period_ms=500)
+    shown = text(replace(REPORT, session=own))
+    assert "QEMU; times contain the emulation, instructions do not; imported" in shown
+    assert "(asked for 500.00 ms; the program ended)" in shown
+    others = text(replace(REPORT, session=replace(SESSION, backend="imported:perf.data", stop_reason="IMPORTED")))
+    assert "perf.data, imported: Processor Trace that another tool recorded" in others
+    assert "asked for" not in others
 
 
 def test_what_is_said_of_the_whole_session_is_a_note_and_no_loss() -> None:

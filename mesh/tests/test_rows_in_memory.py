@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -47,6 +48,22 @@ def test_each_file_is_read_once_for_as_long_as_the_table_has_it(tmp_path: Path) 
     assert rows(kept.dataset(table(tmp_path))) == [("s1", 1, None), ("s3", 3, None)]
     put(tmp_path, "s2", 7)
     assert ("s2", 7, None) in rows(kept.dataset(table(tmp_path)))
+
+
+def test_rows_are_put_together_only_when_there_are_others(tmp_path: Path) -> None:
+    kept = RowsInMemory()
+
+    def place() -> int:
+        calls: Any = kept.dataset(table(tmp_path)).to_table(columns=["calls"])["calls"].chunk(0)
+        return int(calls.buffers()[1].address)
+
+    put(tmp_path, "s1", 1)
+    put(tmp_path, "s2", 2)
+    first = place()
+    assert place() == first
+    put(tmp_path, "s3", 3)
+    second = place()
+    assert second != first and place() == second
 
 
 def test_who_reads_a_file_that_is_lost_is_told_and_the_others_are_there(tmp_path: Path) -> None:

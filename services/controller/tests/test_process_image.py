@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from permille.controller.domain.elf_notes import names
 from permille.controller.domain.kept_files import KeptFiles
-from permille.controller.domain.mapping import Mapping, parse_maps
+from permille.controller.domain.mapping import Mapping, parse_maps, parsed
 from permille.controller.domain.proc_text import text_of
 from permille.controller.domain.process_image import ProcessImage
 
@@ -43,6 +43,14 @@ def test_a_name_ends_where_its_line_ends(character: str, tmp_path: Path) -> None
     maps = tmp_path / "maps"
     maps.write_bytes(f"55d0c0000000-55d0c0001000 r-xp 00001000 fe:01 123 {path}\n".encode() * 2)
     assert [mapping.path for mapping in parse_maps(text_of(maps))] == [path, path]
+
+
+def test_a_line_feed_in_a_name_is_one(tmp_path: Path) -> None:
+    file = tmp_path / "a\nb\n.so"
+    file.write_bytes(bytes(4096))
+    with file.open("rb") as opened, mmap.mmap(opened.fileno(), 4096, mmap.MAP_PRIVATE, mmap.PROT_READ):
+        shown = {mapping.path for _, mapping in parsed(text_of(Path("/proc/self/maps")))}
+    assert str(file) in shown
 
 
 def test_a_file_that_was_removed_has_to_be_read_from_memory() -> None:

@@ -105,6 +105,17 @@ static struct region *add_region(uint64_t begin, uint64_t end, uint64_t offset, 
     return regions = region;
 }
 
+/* The kernel writes a line feed of a name as \012 and a backslash as it is, so a name may also be what it looks like. */
+static void unescape(char *path)
+{
+    if (!strstr(path, "\\012") || access(path, F_OK) == 0)
+        return;
+    for (char *found = path; (found = strstr(found, "\\012"));) {
+        *found++ = '\n';
+        memmove(found, found + 3, strlen(found + 3) + 1);
+    }
+}
+
 static struct region *find_region(uint64_t host)
 {
     for (struct region *region = regions; region; region = region->next)
@@ -118,6 +129,8 @@ static struct region *find_region(uint64_t host)
         uint64_t begin, end, offset;
         int fields = sscanf(line, "%lx-%lx %*s %lx %*s %*s %4096[^\n]", &begin, &end, &offset, path);
         bool is_named = fields == 4 && path[0] == '/';
+        if (is_named)
+            unescape(path);
         if (is_named && offset == 0)
             head = begin, strcpy(head_path, path);
         if (fields < 3 || host < begin || host >= end)

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 import zstandard
 from permille.decoder.domain.local_workers import LocalWorkers
-from permille.decoder.domain.manifest import Segment, read_manifest
+from permille.decoder.domain.manifest import Manifest, Segment, read_manifest
 from permille.decoder.domain.part_decoder import PartTask
 from permille.decoder.domain.segment_pool import SegmentPool
 from permille.decoder.domain.session_losses import session_losses
@@ -25,6 +25,10 @@ from permille.mesh.store import ObjectStore
 from .conftest import sha256
 from .decode_bench import Bench, StoreSession
 from .small_program import CALL_BYTES, FIRST_TSC, INSTRUCTIONS, TICKS, Program, tsc
+
+
+async def ignored(done: int, total: int) -> None:
+    """Nobody looks at the progress."""
 
 
 @pytest.mark.parametrize("how", ["changed", "cut off", "missing", "a folder", "other content", "other packets"])
@@ -61,6 +65,49 @@ async def test_a_damaged_segment_is_a_loss_and_the_rest_is_decoded(
     assert loss["knob"]
     segments = await bench.rows("segments")
     assert [(row["errors"], row["lost_bytes"]) for row in segments] == [(1, len(program.packets())), (0, 0)]
+
+
+@pytest.mark.parametrize("how", ["changed", "missing"])
+async def test_what_was_decoded_is_not_given_up_for_a_segment_that_was_damaged_since(
+    bench: Bench, store_session: StoreSession, how: str
+) -> None:
+    key = (await store_session())["segments"][0]["key"]
+    await bench.decode()
+    before = {table: await bench.rows(table) for table in ("sessions", "segments", "functions", "calls")}
+    path = Path(urlsplit(bench.store.url).path) / key
+    packets = path.read_bytes()
+    if how == "changed":
+        path.write_bytes(bytes(len(packets)))
+    else:
+        await bench.store.delete(key)
+    with pytest.raises(DataLoss, match=f"1 of 2 segments of s1 were decoded before.*{key}.*its rows stay") as refused:
+        await bench.decoder.decode("s1", "operations/2", ignored)
+    assert refused.value.reason == "LOST_SINCE_DECODED"
+    assert "backup" in refused.value.help and "permille import" in refused.value.help
+    await bench.decoder.forget("s1", "operations/2")
+    assert {table: await bench.rows(table) for table in before} == before
+
+    await bench.store.put_stream(key, packets)
+    assert (await bench.decode()).lost_bytes == 0
+
+
+async def test_what_was_never_decoded_stays_a_loss_however_often_it_is_tried(
+    bench: Bench, store_session: StoreSession, program: Any
+) -> None:
+    await bench.store.delete((await store_session())["segments"][0]["key"])
+    for _ in range(2):
+        assert (await bench.decode()).lost_bytes == len(program.packets())
+
+
+async def test_rows_that_nobody_can_read_give_way_to_what_is_left(
+    bench: Bench, store_session: StoreSession, program: Any
+) -> None:
+    key = (await store_session())["segments"][0]["key"]
+    await bench.decode()
+    for file in await bench.tables.files("segments"):
+        await bench.store.delete(file)
+    await bench.store.delete(key)
+    assert (await bench.decode()).lost_bytes == len(program.packets())
 
 
 @pytest.mark.parametrize("tells_its_size", [True, False])
@@ -573,3 +620,30 @@ async def test_packets_that_are_missing_end_all_calls_there(
     calls = sorted(await bench.rows("calls"), key=lambda call: call["start_ns"])
     # `_start`, `outer` and `inner` are open there; in the other run it is `_start` alone that does not return.
     assert [call["depth"] for call in calls if call["end_truncated"]] == [0, 1, 2, 0]
+
+
+def test_an_imported_cores_full_buffer_is_told_as_that_of_a_core() -> None:
+    told: dict[str, Any] = {"kind": "core", "core": 3, "pid": 7, "sha256": "", "key": "segment-0.pt.zst"}
+    threads = [Segment(index=index, tid=70 + index, size_bytes=1000, **told) for index in range(2)]
+    threads[1] = threads[1].model_copy(update={"full": True, "buffer_bytes": 2048, "last_tsc": 5})
+    file = {"key": "", "sha256": ""}
+    manifest = Manifest.model_validate(
+        {
+            "version": 1,
+            "session": "nodes/imported/sessions/session-1",
+            "session_id": "session-1",
+            "node": "imported",
+            "backend": "imported:kmod",
+            "start_ns": 1,
+            "end_ns": 9,
+            "clock": {"tsc0": 1, "ns0": 1, "tsc1": 9, "ns1": 9},
+            "pt": {"family": 6, "model": 94, "stepping": 3},
+            "segments": threads,
+            "switches": file,
+            "maps": file,
+            "code": file,
+        }
+    )
+    (loss,) = session_losses(manifest, {}, [], 0)
+    assert loss["reason"] == "the buffer of core 3 was full: what ran afterwards was not recorded"
+    assert loss["knob"].startswith("permille trace --buffer")

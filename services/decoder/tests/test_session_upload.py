@@ -104,6 +104,16 @@ async def test_an_upload_is_a_session_that_is_listed(store: ObjectStore, etcd: E
     assert (listed["state"], listed["backend"], listed["raw_bytes"]) == ("STORED", "imported", 700)
 
 
+async def test_what_was_asked_for_when_it_was_recorded_is_listed(store: ObjectStore, etcd: Etcd) -> None:
+    target = {"pids": [7], "name": "hello", "command_line": ["hello", "--often"]}
+    await SessionUpload(store, etcd).receive(requests(files(period_ms=500, stop_reason="PERIOD", target=target)))
+    record = await etcd.get(f"/permille/v1/{NAME}")
+    assert record is not None
+    listed = json.loads(record.value)
+    assert (listed["period_ms"], listed["stop_reason"]) == (500, "PERIOD")
+    assert listed["command_line"] == target["command_line"]
+
+
 async def test_an_upload_names_no_object_of_others(store: ObjectStore, etcd: Etcd) -> None:
     jit = [{"pid": 7, "kind": "perf-map", "key": "raw/other/jit-1.zst", "sha256": sha256(b"")}]
     await SessionUpload(store, etcd).receive(requests(files(jit=jit)))

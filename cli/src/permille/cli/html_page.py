@@ -10,7 +10,7 @@ from pathlib import Path
 from permille.api.decoder.v1 import decoder_pb2
 from permille.cli.client import MeshClient, parts
 from permille.cli.output_file import write_file
-from permille.cli.rendering.report import Note, Report
+from permille.cli.rendering.report import Note, Order, Report
 from permille.cli.rendering.report_page import report_page
 from permille.mesh.errors import FailedPrecondition
 
@@ -69,9 +69,9 @@ def template() -> str:
     return file.read_text(encoding="utf-8")
 
 
-def write_page(file: Path | None, report: Report, page_parts: PageParts) -> int:
+def write_page(file: Path | None, report: Report, page_parts: PageParts, order: Order = Order.SELF) -> int:
     """Writes the page; its size in bytes. None: to standard output. Raises what `write_file` raises."""
-    page = report_page(template(), report, page_parts.profile, page_parts.notes).encode()
+    page = report_page(template(), report, page_parts.profile, page_parts.notes, order=order).encode()
     if file is not None:
         return write_file(file, [page])
     sys.stdout.buffer.write(page)

@@ -46,11 +46,16 @@ def regular_file(given: Path) -> Iterator[Path]:
 
 def written_ns(given: Path) -> int:
     """When the recording was last written, in unix ns; what came through a pipe was now."""
-    place = _place(given)
     # A folder was changed last when the first file was made in it.
-    within = (place / name for name in _DESCRIBING)
-    found = next((file for file in within if file.is_file()), place).stat()
+    found = describing(given).stat()
     return time.time_ns() if stat.S_ISFIFO(found.st_mode) else found.st_mtime_ns
+
+
+def describing(given: Path) -> Path:
+    """The file that tells a folder's recording, or the file itself."""
+    place = _place(given)
+    within = (place / name for name in _DESCRIBING)
+    return next((file for file in within if file.is_file()), place)
 
 
 def _place(given: Path) -> Path:

@@ -11,6 +11,7 @@ class RowsInMemory:
 
     def __init__(self) -> None:
         self._known: dict[str, pa.Table] = {}
+        self._whole: pa.Table | None = None
 
     def dataset(self, table: ds.Dataset) -> ds.Dataset:
         """The same rows. Files that cannot be read stay files, so that whoever reads them is told."""
@@ -24,8 +25,9 @@ class RowsInMemory:
                 rows[fragment.path] = fragment.to_table(schema=table.schema) if known is None else known
             except (OSError, pa.ArrowException):
                 unread.append(fragment)
-        self._known = rows
-        whole = pa.concat_tables([table.schema.empty_table(), *rows.values()]).combine_chunks()
+        if self._whole is None or rows.keys() != self._known.keys():
+            self._whole = pa.concat_tables([table.schema.empty_table(), *rows.values()]).combine_chunks()
+        self._known, whole = rows, self._whole
         if not unread:
             return ds.dataset(whole)
         return ds.dataset(

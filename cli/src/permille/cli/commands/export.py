@@ -15,6 +15,7 @@ from permille.cli.html_page import MOST_LEVELS
 from permille.cli.invocation import Invocation, command
 from permille.cli.output_file import write_file_from
 from permille.cli.rendering.more_rows import MOST_CALLS
+from permille.cli.rendering.terminal_text import escaped
 from permille.cli.rendering.units import size
 from permille.cli.session_list import LATEST, chosen, list_sessions
 from permille.mesh.errors import InvalidArgument
@@ -122,7 +123,7 @@ def export(
         left_out = {"omitted_calls": told.omitted_calls, "deeper_calls": told.deeper_calls}
         invocation.print_json({"session": name, "file": str(file), "size_bytes": size_bytes, **left_out})
     elif file is not None:
-        invocation.console.print(f"wrote {file} ({size(size_bytes)})", markup=False, soft_wrap=True)
+        invocation.console.print(f"wrote {escaped(str(file))} ({size(size_bytes)})", markup=False, soft_wrap=True)
     if invocation.as_json:
         return
     if told.omitted_calls:

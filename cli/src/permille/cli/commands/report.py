@@ -13,6 +13,7 @@ from permille.cli.progress_display import ProgressDisplay
 from permille.cli.rendering.more_rows import MOST_CALLS
 from permille.cli.rendering.report import Order, Report, report_json
 from permille.cli.rendering.report_text import report_text
+from permille.cli.rendering.terminal_text import escaped
 from permille.cli.report_data import decode, read_report
 from permille.cli.session_list import LATEST, chosen, chosen_or_stored, list_sessions
 
@@ -29,7 +30,8 @@ def report(
     ] = LATEST,
     top: Annotated[int, typer.Option(min=0, metavar="N", help="So many functions; 0: all.")] = 15,
     sort: Annotated[
-        Order | None, typer.Option(help="Only one table, sorted by this. Default: by self and by total.")
+        Order | None,
+        typer.Option(help="Only one table, sorted by this; with --html at first. Default: by self and by total."),
     ] = None,
     inlined: Annotated[
         bool,
@@ -89,7 +91,7 @@ def report(
     found, parts = in_mesh(invocation.config, work)
     if html is not None and parts is not None:
         file = None if str(html) == "-" else html
-        size_bytes = write_page(file, found, parts)
+        size_bytes = write_page(file, found, parts, sort or Order.SELF)
         if file is not None and invocation.as_json:
             invocation.print_json(
                 {
@@ -102,7 +104,8 @@ def report(
             )
             return
         if file is not None:
-            invocation.console.print(f"wrote {file}; it opens in any browser, without network", soft_wrap=True)
+            told = f"wrote {escaped(str(file))}; it opens in any browser, without network"
+            invocation.console.print(told, markup=False, soft_wrap=True)
         for note in parts.notes:
             invocation.notes.print(note.text + (f": {note.way_out}" if note.way_out else ""))
         return

@@ -15,6 +15,7 @@ from permille.cli.client import MeshClient, answer, in_mesh
 from permille.cli.invocation import Invocation, command
 from permille.cli.launching.executable import launch
 from permille.cli.launching.named_emulator import named_emulator
+from permille.cli.rendering.terminal_text import escaped
 from permille.mesh.errors import FailedPrecondition, NotFound, PermissionDenied
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
@@ -63,7 +64,7 @@ def run(
     command_line = [*(node.following_launch_prefix if follow else node.launch_prefix), *wanted.arguments]
     if not quiet:
         sys.stderr.write(
-            f"permille: {shlex.join(program)[:200]} starts as pid {os.getpid()}; "
+            f"permille: {escaped(shlex.join(program)[:200])} starts as pid {os.getpid()}; "
             f"{invocation.hint('trace', f'--pid {os.getpid()} --for 500ms')}\n"
         )
         sys.stderr.flush()

@@ -12,6 +12,7 @@ import typer
 from permille.cli.diagnosis.support_bundle import SupportBundle
 from permille.cli.invocation import Invocation, command
 from permille.cli.output_file import write_file
+from permille.cli.rendering.terminal_text import escaped
 from permille.cli.rendering.units import size
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
@@ -41,4 +42,6 @@ def support_bundle(
     if invocation.as_json:
         invocation.print_json({"file": str(file), "size_bytes": len(content), "files": bundle.names})
         return
-    invocation.console.print(f"wrote {file} ({size(len(content))}): {', '.join(bundle.names)}", markup=False)
+    invocation.console.print(
+        f"wrote {escaped(str(file))} ({size(len(content))}): {', '.join(bundle.names)}", markup=False
+    )

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from functools import cached_property
+from operator import attrgetter
 from typing import Any, Protocol
 
 
@@ -217,18 +218,18 @@ class Order(StrEnum):
     CALLS = "calls"
 
 
-_KEYS = {
-    Order.SELF: lambda row: row.self_instructions,
-    Order.TOTAL: lambda row: row.total_instructions,
-    Order.SELF_TIME: lambda row: row.self_ns,
-    Order.TOTAL_TIME: lambda row: row.total_ns,
-    Order.CALLS: lambda row: row.calls,
+COLUMNS = {
+    Order.SELF: "self_instructions",
+    Order.TOTAL: "total_instructions",
+    Order.SELF_TIME: "self_ns",
+    Order.TOTAL_TIME: "total_ns",
+    Order.CALLS: "calls",
 }
 
 
 def top(functions: Sequence[FunctionRow], order: Order, limit: int) -> list[FunctionRow]:
     """The first by that order; 0: all."""
-    ranked = sorted(functions, key=_KEYS[order], reverse=True)
+    ranked = sorted(functions, key=attrgetter(COLUMNS[order]), reverse=True)
     return ranked[:limit] if limit else ranked
 
 

@@ -8,16 +8,19 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from permille.cli.rendering.report import Note, Order, Report, report_json
+from permille.cli.rendering.report import COLUMNS, Note, Order, Report, report_json
 from permille.cli.rendering.report_text import facts
 
 DATA, PROFILE = "{{DATA}}", "{{PROFILE}}"
 
 
-def report_page(template: str, report: Report, profile: bytes, picture_notes: Sequence[Note] = ()) -> str:
-    """`profile`: the session in speedscope's format; `picture_notes`: what is to be known of it."""
+def report_page(
+    template: str, report: Report, profile: bytes, picture_notes: Sequence[Note] = (), *, order: Order = Order.SELF
+) -> str:
+    """`profile`: the session in speedscope's format; `picture_notes`: what is to be known of it; `order`: at first."""
     content = {
-        **report_json(report, Order.SELF, 0),
+        **report_json(report, order, 0),
+        "sorted_by": COLUMNS[order],
         "facts": [[name, value] for name, value in facts(report)],
         "picture_notes": [asdict(note) for note in picture_notes],
         "has_calls": report.session.calls > 0,

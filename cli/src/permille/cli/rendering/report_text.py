@@ -13,6 +13,7 @@ from permille.cli.rendering.report import (
     FunctionRow,
     Order,
     Report,
+    SegmentRow,
     categories,
     largest_losses,
     notes,
@@ -35,6 +36,11 @@ _TITLES = {
     Order.CALLS: "Top functions by calls",
 }
 
+_BACKENDS = {
+    "vpt": "vpt: a processor with Processor Trace in QEMU; times contain the emulation, instructions do not",
+    "kmod": "kmod: the processor's own Processor Trace, through permille's kernel module",
+    "perf": "perf: the processor's own Processor Trace, through the kernel's driver",
+}
 _NAMES = ("FUNCTION", "MODULE", "CATEGORY")
 _NUMBERS = ("CALLS", "SELF INSN", "%", "TOTAL INSN", "SELF TIME", "TOTAL TIME")
 # Of which one takes a millisecond.
@@ -77,12 +83,9 @@ def facts(report: Report) -> list[tuple[str, str]]:
     raw = session.raw_bytes
     per_instruction = f", {8 * raw / session.instructions:.2f} bits an instruction" if session.instructions else ""
     length = session.end_ns - session.start_ns
-    processes = len({segment.pid for segment in report.segments})
-    # A thread has several segments where it ran on several cores.
-    threads = len({(segment.pid, segment.tid) for segment in report.segments})
     return [
         ("session", session.name),
-        ("target", f"{session.target}; processes: {processes}, threads: {threads}"),
+        ("target", f"{session.target}; {_recorded_text(report.segments)}"),
         (
             "recorded",
             f"{moment(session.start_ns)} UTC{f' for {duration(length)}' if length else ''}{asked_text(report)}",
@@ -97,6 +100,15 @@ def facts(report: Report) -> list[tuple[str, str]]:
             f" {count(len(report.functions))} functions",
         ),
     ]
+
+
+def _recorded_text(segments: Sequence[SegmentRow]) -> str:
+    if not segments:
+        # It may have had any number of them, all asleep.
+        return "none of its threads left packets"
+    # A thread has several segments where it ran on several cores.
+    threads = {(segment.pid, segment.tid) for segment in segments}
+    return f"processes: {len({pid for pid, _ in threads})}, threads: {len(threads)}"
 
 
 def recorder_text(counters: Mapping[str, int]) -> str:
@@ -117,7 +129,7 @@ def recorder_text(counters: Mapping[str, int]) -> str:
 def asked_text(report: Report) -> str:
     """How long it was to last and why it ended; what another tool recorded does not say."""
     session = report.session
-    if session.backend.startswith("imported"):
+    if session.stop_reason == "IMPORTED":
         return ""
     return f" (asked for {duration(session.period_ms * 1e6)}; {stop_text(session.stop_reason)})"
 
@@ -134,13 +146,11 @@ def stop_text(stop_reason: str) -> str:
 
 def backend_text(backend: str) -> str:
     """A back end with what it is."""
-    if backend.startswith("imported:"):
-        return f"{backend.removeprefix('imported:')}, imported: Processor Trace that another tool recorded"
-    return {
-        "vpt": "vpt: a processor with Processor Trace in QEMU; times contain the emulation, instructions do not",
-        "kmod": "kmod: the processor's own Processor Trace, through permille's kernel module",
-        "perf": "perf: the processor's own Processor Trace, through the kernel's driver",
-    }.get(backend, backend)
+    recorder = backend.removeprefix("imported:")
+    known = _BACKENDS.get(recorder)
+    if recorder == backend:
+        return known or backend
+    return f"{known}; imported" if known else f"{recorder}, imported: Processor Trace that another tool recorded"
 
 
 def _function_table(report: Report, order: Order, limit: int) -> RenderableType:

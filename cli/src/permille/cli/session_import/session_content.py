@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from permille.cli.piped_recording import written_ns
+from permille.cli.session_import.archived_recording import ArchivedRecording, archived_recording
 from permille.cli.session_import.renumbering import Renumbering
 from permille.cli.session_import.session_times import session_times
 from permille.mesh.errors import FailedPrecondition, InvalidArgument
@@ -88,6 +89,7 @@ def session_content(capture: Capture, file: Path, code: Path, progress: Progress
     streams = [stream for stream in capture.streams() if stream.size_bytes]
     if not streams:
         raise _no_trace(capture, file)
+    archived = archived_recording(capture, file)
     listed = capture.list_code(code)
     if capture.kind == "raw" and not any(changes for _, changes in listed.processes):
         raise _no_code(capture, file)
@@ -97,17 +99,20 @@ def session_content(capture: Capture, file: Path, code: Path, progress: Progress
     kernel = any(pid == _KERNEL and changes for pid, changes in listed.processes)
     together = _decoded_together(capture, streams)
     parts, segments = _segments(capture, streams, progress, renumbering, lone_threads=not (kernel or together))
+    archived.add_buffers(segments, {part.file: (part.stream, part.piece) for part in parts})
     switches = capture.switches()
+    records = {"count": len(switches) // 24, "sha256": _sha256(iter([switches])), **archived.switches}
     body: dict[str, Any] = {
         "pt": _packet_options(capture),
         "segments": segments,
-        "switches": {"key": _SWITCHES, "count": len(switches) // 24, "sha256": _sha256(iter([switches]))},
+        "switches": {"key": _SWITCHES, **records},
         "maps": {"key": _MAPS, "sha256": _sha256(iter([maps]))},
         "code": {"key": _CODE, "size_bytes": code.stat().st_size, "sha256": _sha256(read_file(code))},
     }
     if together:
         body["follows_threads"] = True
-    manifest = _manifest(capture, file, streams, body, renumbering.notes)
+    notes = [*capture.warnings, *renumbering.notes, *archived.notes]
+    manifest = _manifest(capture, file, streams, body, notes, archived=archived)
     return SessionContent(capture, manifest, parts, maps, switches, code, dict(zip(keys, listed.binaries, strict=True)))
 
 
@@ -119,27 +124,36 @@ def read_file(path: Path) -> Iterator[bytes]:
 
 
 def _manifest(
-    capture: Capture, file: Path, streams: list[Stream], body: dict[str, Any], notes: list[str]
+    capture: Capture,
+    file: Path,
+    streams: list[Stream],
+    body: dict[str, Any],
+    notes: list[str],
+    *,
+    archived: ArchivedRecording,
 ) -> dict[str, Any]:
     segments = body["segments"]
     first = min((segment["first_tsc"] for segment in segments if segment["first_tsc"]), default=0)
     times = session_times(capture, first, max(segment["last_tsc"] for segment in segments), written_ns(file))
+    guessed = [] if "clock" in archived.session else times.notes
     digest = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
     session_id = f"{capture.kind.replace('.', '-')}-{digest[:12]}"
     pids = sorted({segment["pid"] for segment in segments if segment["pid"]})
+    target = {"pids": pids, "name": _target_name(streams, segments) or file.name, "command_line": []}
     return {
         "version": VERSION,
         "session": f"nodes/{NODE}/sessions/{session_id}",
         "session_id": session_id,
         "node": NODE,
-        "backend": f"imported:{capture.kind}",
+        "backend": f"imported:{archived.recorder}",
         "purpose": "IMPORT",
-        "target": {"pids": pids, "name": _target_name(streams, segments) or file.name, "command_line": []},
+        "target": target | archived.target,
         "start_ns": times.ns0,
         "end_ns": times.ns1,
         "stop_reason": "IMPORTED",
         "clock": times.clock,
-        "notes": [*capture.warnings, *notes, *times.notes],
+        **archived.session,
+        "notes": list(dict.fromkeys([*notes, *guessed])),
         **body,
     }
 

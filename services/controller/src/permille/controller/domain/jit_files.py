@@ -20,7 +20,7 @@ from permille.controller.domain.archive import JIT, JitFile, JitFilesOfSession
 from permille.controller.domain.archive_file import PackedFile, write_packed
 from permille.controller.domain.mapping import DELETED
 from permille.controller.domain.named_file import NotRegularError, regular_below
-from permille.controller.domain.proc_text import lines_of, text_of
+from permille.controller.domain.proc_text import lines_of, text_of, unescaped
 
 PROC = Path("/proc")
 # Larger files are taken up to there: of a program with a million functions, and with some 100,000 of 1 KB.
@@ -62,9 +62,9 @@ class _Process:
         self.own_pid, self.uid = int(status["NSpid"].split()[-1]), int(status["Uid"].split()[0])
         for line in lines_of(maps):
             # Under QEMU nothing that the program maps is executable for the kernel.
-            path = line.removesuffix(DELETED).split(None, 5)[5:]
-            if path and is_jitdump(path[0]) and path[0] not in self.dumps and len(self.dumps) < MOST_DUMPS:
-                self.dumps.append(path[0])
+            *_, path = ["", *line.removesuffix(DELETED).split(None, 5)[5:]]
+            if is_jitdump(path) and (named := unescaped(path)) not in self.dumps and len(self.dumps) < MOST_DUMPS:
+                self.dumps.append(named)
         # One that is ending has given its memory up already.
         return bool(maps)
 

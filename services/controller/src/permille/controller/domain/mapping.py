@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from permille.controller.domain.proc_text import lines_of
+from permille.controller.domain.proc_text import lines_of, unescaped
 
 USER_END = 1 << 47
 DELETED = " (deleted)"
@@ -68,4 +68,4 @@ def parsed(text: str) -> Iterator[tuple[str, Mapping]]:
     for line in lines_of(text):
         place, protection, offset, _, inode, *path = line.split(None, 5)
         begin, end = (int(number, 16) for number in place.split("-"))
-        yield protection, Mapping(begin, end, int(offset, 16), int(inode), path[0] if path else "")
+        yield protection, Mapping(begin, end, int(offset, 16), int(inode), unescaped(path[0]) if path else "")

@@ -14,3 +14,8 @@ def text_of(file: Path) -> str:
 def lines_of(text: str) -> list[str]:
     """Without their ends: of a name that stands in one, the kernel escapes the line feed alone (seq_path)."""
     return text.removesuffix("\n").split("\n") if text else []
+
+
+def unescaped(name: str) -> str:
+    """A name of a line with its line feeds. A backslash is not escaped: one in front of 012 is taken for one."""
+    return name.replace("\\012", "\n")

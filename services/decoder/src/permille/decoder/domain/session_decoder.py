@@ -14,6 +14,7 @@ import pyarrow as pa
 from permille.decoder.domain.archive import SessionArchive, is_lost
 from permille.decoder.domain.cores_together import cores_together
 from permille.decoder.domain.decode_plan import planned, streams
+from permille.decoder.domain.decoded_before import require_none_lost_anew
 from permille.decoder.domain.manifest import Segment, require_name
 from permille.decoder.domain.part_decoder import WRITTEN, PartTask, require_wanted, stored_part
 from permille.decoder.domain.part_record import PartRecord, part_record
@@ -112,8 +113,8 @@ class SessionDecoder:
         `name`: what the session has to be called. `begun`: whenever workers have taken a part.
 
         What cannot be decoded becomes losses. Raises `NotFound` for a session that is not stored, `DataLoss` for one
-        whose manifest is damaged, `ResourceExhausted` without room for temporary files, and what the store raises when
-        it is away or full.
+        whose manifest is damaged, or of which an earlier decode has rows of segments that are lost now,
+        `ResourceExhausted` without room for temporary files, and what the store raises when it is away or full.
         """
         archive = await SessionArchive.open(self._store, session_id)
         if name:
@@ -128,6 +129,7 @@ class SessionDecoder:
             await require_wanted(self._store, task)
             # Of one that was deleted meanwhile rows would stay for good.
             await archive.require_there()
+            await require_none_lost_anew(self._tables, archive.manifest, work.merge.all_lost())
             await uninterrupted(self._commit(work, decode_id))
         except BaseExceptionGroup as group:
             # Parts that failed together, of which one is enough to tell.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from permille.decoder.domain.core_segments import by_switches
+from permille.decoder.domain.core_segments import of_core
 from permille.decoder.domain.knobs import buffer_knob
 from permille.decoder.domain.manifest import Manifest, Segment
 from permille.decoder.domain.part_record import LostSegment
@@ -23,7 +23,7 @@ def session_losses(
     # How much a full core did not record nobody counted: as much again is a guess.
     core_knob, thread_knob = (buffer_knob(buffers, recorded, missing) for missing in (recorded, unrecorded_bytes))
     for segment in manifest.segments:
-        if by_switches(segment):
+        if of_core(segment):
             yield from _full_core(manifest, segment, core_knob)
         else:
             yield from _full_thread(manifest, segment, thread_knob)
@@ -34,7 +34,7 @@ def session_losses(
 
 
 def _full_core(manifest: Manifest, segment: Segment, knob: str) -> Iterator[dict[str, Any]]:
-    """One buffer for all the threads of a core, of which the first segment has the size."""
+    """One buffer for all the threads of a core; one segment has its size, the first or, of an import, the last."""
     if segment.full and segment.buffer_bytes:
         yield _loss(
             segment.index,

@@ -106,11 +106,16 @@ class SessionMerge:
         """Those of them that were recorded nowhere, as far as the recorder counted them."""
         return sum(segment.lost_bytes for segment in self.manifest.segments)
 
+    def all_lost(self) -> dict[int, LostSegment]:
+        """The segments of which nothing could be decoded, by index."""
+        told = {segment.index: segment for record in self._records.values() for segment in record.lost}
+        return told | self._lost
+
     def rows(self) -> Iterator[tuple[str, pa.RecordBatch]]:
         """The rows that only the whole session knows, by table, but for that of `sessions`."""
         yield "segments", _rows("segments", self._segment_rows())
         yield "functions", self._function_rows()
-        losses = session_losses(self.manifest, self._all_lost(), self._notes(), self.unrecorded_bytes)
+        losses = session_losses(self.manifest, self.all_lost(), self._notes(), self.unrecorded_bytes)
         yield "losses", _rows("losses", (self._common() | loss for loss in losses))
 
     def session_row(self) -> pa.RecordBatch:
@@ -157,10 +162,6 @@ class SessionMerge:
 
     def _decoded(self) -> dict[int, DecodedSegment]:
         return {segment.index: segment for record in self._records.values() for segment in record.decoded}
-
-    def _all_lost(self) -> dict[int, LostSegment]:
-        told = {segment.index: segment for record in self._records.values() for segment in record.lost}
-        return told | self._lost
 
     def _segment_rows(self) -> Iterator[dict[str, Any]]:
         clock, decoded = self.manifest.clock, self._decoded()
