@@ -20,7 +20,12 @@ pub enum Content {
         offset: u64,
     },
     Code(Arc<[u8]>),
+    /// No code is known, and none may have been there.
     Missing {
+        reason: String,
+    },
+    /// Code that nobody could read.
+    Unread {
         reason: String,
     },
     /// Memory without a file, in which code is written at run time: it has names at most.
@@ -36,7 +41,7 @@ impl Content {
         match self {
             Content::File { binary, offset } => binary.code(*offset),
             Content::Code(bytes) => bytes,
-            Content::Missing { .. } | Content::Unnamed { .. } => &[],
+            Content::Missing { .. } | Content::Unread { .. } | Content::Unnamed { .. } => &[],
         }
     }
 }
@@ -220,6 +225,8 @@ struct Builder {
     epochs: Vec<(u64, u32)>,
     /// Stretches with known code.
     mapped: Stretches,
+    /// Stretches with code that nobody could read.
+    unread: Stretches,
     /// Stretches of what jitdumps told.
     told: Stretches,
     /// Stretches of memory without a file, whatever was told of it.
@@ -235,7 +242,7 @@ impl Builder {
             Change::Exec | Change::Fork(_) => {
                 self.next_epoch(tsc);
                 (self.told, self.unnamed) = Default::default();
-                for (start, end) in self.mapped.take() {
+                for (start, end) in self.mapped.take().chain(self.unread.take()) {
                     self.image.unmap(self.epoch, start, end - start).map_err(|error| error.to_string())?;
                 }
                 Ok(())
@@ -297,30 +304,36 @@ impl Builder {
     }
 
     /// Where nothing stood nothing ran, and what is missing can wait for what turns up: only what takes the place of
-    /// known code begins an epoch.
+    /// known code, or of code that nobody could read, begins an epoch.
     fn place(&mut self, tsc: u64, mapping: Mapping) -> Result<(), ImageError> {
         let Mapping { address, size, name, content } = mapping;
         let bad = ImageError::BadRange { address, size };
         let end = address.checked_add(size).filter(|_| size > 0).ok_or(bad)?;
-        if self.mapped.overlap(address, end) {
+        let is_unread = matches!(content, Content::Unread { .. });
+        if self.mapped.overlap(address, end) || (!is_unread && self.unread.overlap(address, end)) {
             self.next_epoch(tsc);
         }
-        let known = !matches!(content, Content::Missing { .. });
+        let known = matches!(content, Content::File { .. } | Content::Code(_));
         match content {
             Content::File { binary, offset } => self.image.map(self.epoch, address, size, offset, &binary, &name)?,
             Content::Code(bytes) => self.image.code(self.epoch, address, bytes.to_vec())?,
-            Content::Missing { reason } | Content::Unnamed { reason, .. } => {
+            Content::Missing { reason } | Content::Unread { reason } | Content::Unnamed { reason, .. } => {
                 self.image.missing(self.epoch, address, size, &name, &reason)?
             }
         }
         if known {
             self.mapped.add(address, end);
         }
+        if is_unread {
+            self.unread.add(address, end);
+        } else {
+            self.unread.remove(address, end);
+        }
         Ok(())
     }
 
     fn next_epoch(&mut self, tsc: u64) {
-        if self.mapped.is_empty() {
+        if self.mapped.is_empty() && self.unread.is_empty() {
             return;
         }
         match self.epochs.last() {

@@ -97,7 +97,9 @@ impl Generated {
                 image.unmap(epoch, *address, *size)?;
                 image.code(epoch, *address, bytes.to_vec())
             }
-            Content::Missing { reason } => image.missing(epoch, *address, *size, name, reason),
+            Content::Missing { reason } | Content::Unread { reason } => {
+                image.missing(epoch, *address, *size, name, reason)
+            }
             // Of a perf map alone.
             Content::Unnamed { .. } => Ok(()),
         }

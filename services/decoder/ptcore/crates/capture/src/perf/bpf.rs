@@ -148,6 +148,20 @@ mod tests {
     }
 
     #[test]
+    fn a_program_without_code_has_not_that_of_the_one_behind_it() {
+        let folder = Folder::new("bpf-behind");
+        let at = KERNEL + 0x1000;
+        let mut pipe = Pipe::new();
+        programs(&mut pipe, &[bpf_program(&[(at, 0xbb, &TWO_NOPS_RET)])]);
+        pipe.enters((7, 7, 10, 0));
+        ksymbol(&mut pipe, (at, COUNT), false, (7, 7, 20, 0));
+        ksymbol(&mut pipe, (at, COUNT), true, (7, 7, 120, 0));
+        ksymbol(&mut pipe, (at, OTHER), false, (7, 7, 150, 0));
+        pipe.ran(0, &[(100, at), (200, at)]);
+        assert_eq!(runs(&pipe.open(&folder, kcore(&folder))), [(7, vec![0, 3])]);
+    }
+
+    #[test]
     fn of_programs_that_were_at_one_address_each_runs_its_own_code() {
         let folder = Folder::new("bpf-again");
         let at = KERNEL + 0x1000;

@@ -15,11 +15,11 @@ const BESIDE: usize = 1 << 11;
 
 /// What a record says of an address.
 enum Told {
-    /// A function came, or went: it has nothing of what was there.
+    /// A function came, or went: it has nothing of what was there. One that is out of line may get its code later.
     Function {
-        size: u32,
+        function: Function,
+        out_of_line: bool,
         gone: bool,
-        name: String,
     },
     Poke {
         old: Vec<u8>,
@@ -32,8 +32,8 @@ enum Told {
 pub struct KernelChanges(Vec<(u64, u64, Told)>);
 
 impl KernelChanges {
-    pub fn function(&mut self, tsc: u64, (address, size): (u64, u32), gone: bool, name: String) {
-        self.0.push((tsc, address, Told::Function { size, gone, name }));
+    pub fn function(&mut self, tsc: u64, function: Function, out_of_line: bool, gone: bool) {
+        self.0.push((tsc, function.address, Told::Function { function, out_of_line, gone }));
     }
 
     pub fn poke(&mut self, tsc: u64, address: u64, old: Vec<u8>, new: Vec<u8>) {
@@ -46,9 +46,10 @@ impl KernelChanges {
         let mut walk = Walk { room: MAX_NAMED, ..Walk::default() };
         for (tsc, address, told) in self.0 {
             match told {
-                Told::Function { size, gone, name } => {
-                    let code = programs.code(address, &name).filter(|code| !gone && !code.is_empty());
-                    walk.function(tsc, Function { address, size: size.into(), name }, gone, code);
+                Told::Function { function, gone: true, .. } => walk.gone(tsc, function),
+                Told::Function { function, out_of_line, .. } => {
+                    let code = programs.code(address, &function.name).filter(|code| !code.is_empty());
+                    walk.came(tsc, function, out_of_line, code);
                 }
                 Told::Poke { old, new } => walk.poke(tsc, address, &old, &new),
             }
@@ -85,23 +86,31 @@ struct Came {
 }
 
 impl Walk {
-    fn function(&mut self, tsc: u64, function: Function, gone: bool, code: Option<&Arc<[u8]>>) {
-        let Function { address, size, .. } = function;
-        let end = address.saturating_add(size);
-        self.replaced.remove(address, end);
-        let waits = (!gone && code.is_none() && tsc != 0).then(|| function.clone());
-        self.came.insert(address, Came { tsc, end, waits });
+    fn came(&mut self, tsc: u64, function: Function, out_of_line: bool, code: Option<&Arc<[u8]>>) {
+        let waits = (code.is_none() && tsc != 0).then(|| function.clone());
+        self.begins(tsc, &function, waits);
         if let Some(code) = code {
-            let mapping = self.named(address, Arc::clone(code), function);
+            let mapping = self.named(function.address, Arc::clone(code), function);
             return self.changed.code.push((tsc, mapping));
         }
-        let reason = if gone {
-            "it was removed before"
-        } else {
-            "the code of BPF programs and trampolines is not in the recording"
-        };
-        let content = Content::Missing { reason: reason.to_owned() };
-        let mapping = Mapping { address, size, name: function.name, content };
+        let reason = "the code of BPF programs and trampolines is not in the recording".to_owned();
+        let content = if out_of_line { Content::Missing { reason } } else { Content::Unread { reason } };
+        self.without_code(tsc, function, content);
+    }
+
+    fn gone(&mut self, tsc: u64, function: Function) {
+        self.begins(tsc, &function, None);
+        self.without_code(tsc, function, Content::Missing { reason: "it was removed before".to_owned() });
+    }
+
+    fn begins(&mut self, tsc: u64, function: &Function, waits: Option<Function>) {
+        let end = function.address.saturating_add(function.size);
+        self.replaced.remove(function.address, end);
+        self.came.insert(function.address, Came { tsc, end, waits });
+    }
+
+    fn without_code(&mut self, tsc: u64, function: Function, content: Content) {
+        let mapping = Mapping { address: function.address, size: function.size, name: function.name, content };
         if tsc == 0 {
             self.changed.symbols.push(mapping);
         } else {
@@ -165,7 +174,7 @@ mod tests {
     fn what_was_there_came_with_its_function() {
         let mut changes = KernelChanges::default();
         changes.poke(100, 0x1010, vec![1], vec![2]);
-        changes.function(200, (0x1000, 0x20), false, "made".to_owned());
+        changes.function(200, Function { address: 0x1000, size: 0x20, name: "made".to_owned() }, true, false);
         changes.poke(300, 0x1010, vec![3], vec![4]);
         changes.poke(400, 0x1010, vec![4], vec![5]);
         let wanted = [(0, vec![1]), (100, vec![2]), (200, vec![3]), (300, vec![4]), (400, vec![5])];
@@ -177,7 +186,7 @@ mod tests {
         let mut walk = Walk { room: 2 * (BESIDE + 8), ..Walk::default() };
         for tsc in 1..4 {
             let function = Function { address: 0x1000, size: 4, name: "made".to_owned() };
-            walk.function(tsc, function, false, Some(&[0x90; 4].into()));
+            walk.came(tsc, function, false, Some(&[0x90; 4].into()));
         }
         let is_named = |mapping: &Mapping| matches!(mapping.content, Content::File { .. });
         let named: Vec<_> = walk.changed.code.iter().map(|(_, mapping)| is_named(mapping)).collect();

@@ -61,6 +61,8 @@ const MISC_13: u16 = 1 << 13;
 const MISC_MMAP_BUILD_ID: u16 = 1 << 14;
 /// A BPF filter left them out: they were not wanted (tools/lib/perf/include/perf/event.h of Linux).
 const MISC_LOST_SAMPLES_BPF: u16 = 1 << 15;
+/// PERF_RECORD_KSYMBOL_TYPE_OOL.
+const KSYMBOL_OUT_OF_LINE: u16 = 2;
 
 /// What the kernel tells about processes, in the order and with the names of its records.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -118,6 +120,8 @@ pub enum Event {
     Ksymbol {
         address: u64,
         size: u32,
+        /// Of the kernel's own making (a trampoline, a copy of an instruction): its code is told by records of changes.
+        out_of_line: bool,
         gone: bool,
         name: String,
     },
@@ -193,8 +197,8 @@ impl<'d> Record<'d> {
             kind::LOST_SAMPLES if self.misc & MISC_LOST_SAMPLES_BPF != 0 => Event::Other,
             kind::LOST_SAMPLES => Event::Lost { count: fields.u64()? },
             kind::KSYMBOL => {
-                let (address, size, _) = (fields.u64()?, fields.u32()?, fields.u16()?);
-                Event::Ksymbol { address, size, gone: fields.u16()? & 1 != 0, name: fields.text() }
+                let (address, size, out_of_line) = (fields.u64()?, fields.u32()?, fields.u16()? == KSYMBOL_OUT_OF_LINE);
+                Event::Ksymbol { address, size, out_of_line, gone: fields.u16()? & 1 != 0, name: fields.text() }
             }
             kind::TEXT_POKE => {
                 let (address, old, new) = (fields.u64()?, fields.u16()?, fields.u16()?);

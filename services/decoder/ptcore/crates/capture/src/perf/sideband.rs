@@ -16,6 +16,7 @@ use super::thread_names::ThreadNames;
 use super::untimed::Untimed;
 use super::written::{has_no_file, Written};
 use super::{bpf, kernel};
+use crate::elf::Function;
 use crate::files::Files;
 use crate::jit;
 use crate::on_core::{Sign, Who};
@@ -269,8 +270,9 @@ impl<'o> Sideband<'o> {
                 }
             }
             Event::Lost { count } => self.lost = self.lost.saturating_add(count),
-            Event::Ksymbol { address, size, gone, name } => {
-                self.kernel_changes.function(tsc, (address, size), gone, name);
+            Event::Ksymbol { address, size, out_of_line, gone, name } => {
+                let function = Function { address, size: size.into(), name };
+                self.kernel_changes.function(tsc, function, out_of_line, gone);
             }
             Event::TextPoke { address, old, new } => self.kernel_changes.poke(tsc, address, old, new),
             Event::Exit { pid, tid } => {
@@ -321,7 +323,7 @@ impl<'o> Sideband<'o> {
                     if name.starts_with("/memfd:") {
                         Content::Unnamed { names: self.written.names(pid), reason }
                     } else {
-                        Content::Missing { reason }
+                        Content::Unread { reason }
                     }
                 }
             }

@@ -25,6 +25,32 @@ fn only_what_takes_the_place_of_something_begins_an_epoch() {
 }
 
 #[test]
+fn what_takes_the_place_of_code_that_nobody_could_read_begins_an_epoch() {
+    let without_code = |name: &str, content| Mapping { address: 0x1000, size: 16, name: name.to_owned(), content };
+    let unread = |name| without_code(name, Content::Unread { reason: "the file is not there".to_owned() });
+    let gone = without_code("gone", Content::Missing { reason: "it was removed before".to_owned() });
+    let mut spaces = Spaces::default();
+    for pid in 1..4 {
+        spaces.map(pid, 10, unread("gone"));
+        spaces.map(pid, 20, unread("again"));
+    }
+    spaces.map(1, 70, code(0x1008, 3));
+    // What came could only run where the other one was removed.
+    spaces.map(2, 50, gone);
+    spaces.map(2, 70, code(0x1008, 3));
+    spaces.exec(3, 50);
+    spaces.map(3, 70, code(0x1008, 3));
+    for (pid, epochs) in [(1, [(70, 1)]), (2, [(50, 1)]), (3, [(50, 1)])] {
+        let built = spaces.build(pid);
+        assert_eq!(built.epochs, epochs, "{pid}");
+        assert_eq!((byte(&built, 0, 0x1008), byte(&built, 1, 0x1008)), (None, Some(3)), "{pid}");
+    }
+    let built = spaces.build(3);
+    assert_eq!(built.image.why_no_code(0, 0x1000), "again: the file is not there");
+    assert_eq!(built.image.why_no_code(1, 0x1000), "nothing was mapped there");
+}
+
+#[test]
 fn a_child_begins_with_what_its_parent_had() {
     let mut spaces = Spaces::default();
     spaces.map(1, 0, code(0x1000, 1));
