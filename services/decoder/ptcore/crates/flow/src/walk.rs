@@ -10,6 +10,7 @@ mod hidden;
 mod hot;
 mod missing;
 mod notices;
+mod program_calls;
 mod reading_on;
 mod resume;
 mod slots;
@@ -35,6 +36,7 @@ use crate::statistics::Statistics;
 use crate::view::View;
 use crate::{CodeMemory, Loss, Notice, Reason, Sink, Time};
 use hare::Hare;
+use program_calls::ProgramCalls;
 use pt_packet::Execution;
 pub use turns::{decode_in_turns, InTurn, InTurns, Turns};
 
@@ -44,6 +46,7 @@ pub struct Walk<'w, 'd, M, S> {
     events: Events<'d>,
     sink: &'w mut S,
     returns: ReturnStack,
+    program_calls: ProgramCalls,
     epochs: EpochsAhead<'w>,
     epoch: u32,
     config: Config,
@@ -135,6 +138,7 @@ impl<'w, 'd, M: CodeMemory, S: Sink> Walk<'w, 'd, M, S> {
             events: Events::new(data, *config),
             sink,
             returns: ReturnStack::new(),
+            program_calls: ProgramCalls::default(),
             epochs,
             epoch: 0,
             config: *config,

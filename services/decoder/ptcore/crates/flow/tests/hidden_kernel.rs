@@ -46,6 +46,38 @@ fn where_another_thread_comes_to_run_in_the_kernel_the_loss_is_divided() {
 }
 
 #[test]
+fn calls_of_a_program_are_returned_from_behind_what_is_not_known_of_the_kernel() {
+    // 1000: call 1010; 1005: jmp rax; 1010: syscall; 1012: ret
+    let program = [(0x1000, vec![0xe8, 0x0b, 0, 0, 0, 0xff, 0xe0]), (0x1010, vec![0x0f, 0x05, 0xc3])];
+    // 0: call 8; 5: sysretq; 8: call rax; a: ret
+    let kernel = [(KERNEL, vec![0xe8, 3, 0, 0, 0, 0x48, 0x0f, 0x07, 0xff, 0xd0, 0xc3])];
+    let memory = Sections(program.into_iter().chain(kernel).collect());
+    let unknown = KERNEL + 0x1000;
+    let call = [Packet::Tip(ip(KERNEL)), Packet::Tip(ip(unknown)), Packet::Tip(ip(unknown + 0x40))];
+    let back_in_kernel = [Packet::Tip(ip(KERNEL + 10)), Packet::Tip(ip(KERNEL + 5))];
+    let returned = [Packet::Tip(ip(0x1012)), Packet::Tnt { bits: 1, count: 1 }, Packet::Tip(ip(0x1000))];
+    let of_program = |told: &[Told]| {
+        let ran = told.iter().filter_map(|told| match told {
+            Told::Block { last, .. } if *last < KERNEL => Some(*last),
+            _ => None,
+        });
+        ran.collect::<Vec<_>>()
+    };
+    for behind in [&[][..], &back_in_kernel] {
+        let packets = [&psb_plus(Some(0x1000))[..], &call, behind, &returned].concat();
+        let mut told = Recorder::default();
+        Flow::new(&memory).decode(&stream(&packets), &Config::default(), &[], &mut told);
+        assert_eq!(of_program(&told.told), [0x1000, 0x1010, 0x1012, 0x1005, 0x1000], "{:x?}", told.told);
+        // The program came elsewhere in between.
+        let elsewhere = [Packet::Tip(ip(0x5000)), Packet::Tip(ip(unknown))];
+        let packets = [&psb_plus(Some(0x1000))[..], &call, &elsewhere, behind, &returned].concat();
+        let mut told = Recorder::default();
+        Flow::new(&memory).decode(&stream(&packets), &Config::default(), &[], &mut told);
+        assert_eq!(of_program(&told.told), [0x1000, 0x1010, 0x1000], "{:x?}", told.told);
+    }
+}
+
+#[test]
 fn an_address_that_no_kernel_has_is_damage() {
     let memory = Sections([(0x1000, vec![0x0f, 0x05])].into());
     for (target, reason) in [(KERNEL, Reason::NoKernelCode), (KERNEL ^ 1 << 60, Reason::NoCode)] {

@@ -28,6 +28,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
             Event::AsyncBranch { from, to } if self.runs_up_to(from, to) => {
                 let Some(to) = to else { return Err(self.fault(Reason::SuppressedTarget)) };
                 self.pauses |= self.is_trial;
+                self.crosses(from, to);
                 if self.enters_hidden(from, to) {
                     return Err(self.leave_for_hidden(DisableKind::Asynchronous, from, to, from));
                 }

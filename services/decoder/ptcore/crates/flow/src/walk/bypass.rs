@@ -21,8 +21,9 @@ const FIRST_TRIALS: usize = 1 << 8;
 struct Passed {
     /// Where in the kernel it ended, if it did.
     in_kernel: Option<u64>,
-    /// Something of the program may be in it.
+    /// Something of the program may be in it, as far as the kernel is not known at all; and that is not so, as far as it is.
     of_program: bool,
+    program_ran: bool,
     /// Those that may have run behind the next target, and whether they were read here.
     branches: Branches,
     read: bool,
@@ -71,6 +72,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
         let mut passed = Passed {
             in_kernel: Some(address).filter(|&address| is_kernel(address)),
             of_program: fault.reason != Reason::NoKernelCode,
+            program_ran: !is_kernel(address),
             branches: Branches::of(&self.events),
             packets: self.events.packets,
             ..Passed::default()
@@ -158,6 +160,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
             Event::Enable { ip: Some(ip) } | Event::AsyncBranch { to: Some(ip), .. } => {
                 if let Event::AsyncBranch { from, .. } = event {
                     passed.of_program |= !is_kernel(from);
+                    passed.program_ran |= !is_kernel(from);
                 }
                 self.arrives(ip, fault, passed)?;
                 return Some(Found::Known(event, Branches::default()));
@@ -190,8 +193,11 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
             Event::End => return Some(Found::Nothing),
             Event::AsyncDisable { at: from, .. } | Event::AsyncBranch { from, to: None } => {
                 passed.of_program |= !is_kernel(from);
+                passed.program_ran |= !is_kernel(from);
             }
-            Event::Target { ip: None } | Event::Enable { ip: None } => passed.of_program = true,
+            Event::Target { ip: None } | Event::Enable { ip: None } => {
+                (passed.of_program, passed.program_ran) = (true, true);
+            }
             Event::Branches | Event::Disable { .. } => {}
         }
         None
@@ -218,12 +224,14 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
         passed.of_program |= is_kernel(ip) == is_known;
         if !is_known {
             passed.in_kernel = Some(ip).filter(|&ip| is_kernel(ip));
+            passed.program_ran |= !is_kernel(ip);
             return None;
         }
         // What the kernel calls returns in it.
-        if passed.of_program {
+        if passed.of_program && (passed.program_ran || !self.goes_on_behind_kernel(ip)) {
             self.forget_kept_calls();
         }
+        self.bypassed |= passed.of_program;
         let bytes = self.events.position().saturating_sub(fault.offset);
         let room = (FIRST_TRIALS + TRIALS * bytes).saturating_sub(passed.tried);
         let mut left = room;
@@ -231,6 +239,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
         let behind = self.deferred(target, &mut left);
         passed.tried += room - left;
         passed.of_program |= behind.is_none();
+        passed.program_ran |= behind.is_none() && !is_kernel(ip);
         behind
     }
 }

@@ -10,7 +10,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
     #[cold]
     pub(super) fn resume(&mut self, fault: Fault, end: usize) -> Result<bool, Fault> {
         let now = self.events.time.now();
-        self.returns.clear();
+        self.forget_calls();
         self.hare.rest();
         self.enabled = false;
         let traced = fault.reason != Reason::NotTraced;

@@ -64,6 +64,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
     /// No return is compressed over a PSB (SDM section "Indirect Transfer Compression for Returns").
     pub(super) fn forget_calls(&mut self) {
         self.returns.clear();
+        self.program_calls = Default::default();
     }
 
     /// Tells what ran up to a PSB that nothing followed.

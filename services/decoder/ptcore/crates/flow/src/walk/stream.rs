@@ -119,7 +119,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
     }
 
     fn forget(&mut self) {
-        self.returns.clear();
+        self.forget_calls();
         self.hare.rest();
         (self.enabled, self.pending, self.stopped_at, self.ip) = (false, None, None, 0);
         (self.mode, self.interrupt_flag, self.fresh) = (None, None, false);

@@ -93,7 +93,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
         }
         let from = self.enabled.then_some(self.ip);
         self.sink.overflow(self.events.offset, from, self.events.time.now());
-        self.returns.clear();
+        self.forget_calls();
         (self.mode, self.interrupt_flag) = (None, None);
         self.take_mode(ip, false);
         self.enter_epoch(self.events.last_offset);

@@ -37,6 +37,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
                 self.tell(block, kind, ip);
                 if block.exit.is_far() {
                     self.pauses |= self.is_trial;
+                    self.crosses(block.last, ip);
                     if self.enters_hidden(block.last, ip) {
                         return Err(self.leave_for_hidden(DisableKind::Synchronous, block.last, ip, block.end));
                     }
