@@ -23,7 +23,7 @@ from permille.decoder.domain.session_merge import SessionMerge
 from permille.decoder.domain.table_part import TablePart, WrittenPart
 from permille.decoder.domain.uninterrupted import uninterrupted
 from permille.decoder.domain.workers import WorkerDied, WorkersDied
-from permille.mesh.errors import PermilleError, Unavailable
+from permille.mesh.errors import FailedPrecondition, NotFound, PermilleError, Unavailable
 from permille.mesh.store import ObjectStore
 from permille.mesh.table_schemas import SCHEMAS
 from permille.mesh.tables import TableFile, Tables
@@ -114,8 +114,8 @@ class SessionDecoder:
         `name`: what the session has to be called. `begun`: whenever workers have taken a part.
 
         What cannot be decoded becomes losses. Raises `NotFound` for a session that is not stored, `DataLoss` for one
-        whose manifest is damaged, `ResourceExhausted` without room for temporary files, and what the store raises when
-        it is away or full.
+        whose manifest is damaged, `ResourceExhausted` without room for temporary files, `FailedPrecondition` for a
+        worker that has another store, and what the store raises when it is away or full.
         """
         archive = await SessionArchive.open(self._store, session_id)
         if name:
@@ -226,7 +226,12 @@ class SessionDecoder:
             work.merge.lose(segment, "the decoder's worker process died in it", _CRASH_KNOB)
 
     async def _run(self, work: _Work, task: PartTask, *, alone: bool = False) -> PartRecord:
-        return part_record(await self._pool.run(task, priority=work.priority, alone=alone, begun=work.begun))
+        try:
+            record = await self._pool.run(task, priority=work.priority, alone=alone, begun=work.begun)
+        except NotFound as error:
+            await work.archive.require_there()
+            raise _another_store(error) from error
+        return part_record(record)
 
     async def _renumber(self, work: _Work) -> None:
         moved = work.merge.moved_functions()
@@ -306,6 +311,16 @@ def _table_part(table: str, folder: Path, rows: pa.RecordBatch, footer: dict[str
     part = TablePart(table, folder, footer)
     part.write(dict(zip(rows.schema.names, rows.columns, strict=True)))
     return part.finish()
+
+
+def _another_store(error: NotFound) -> FailedPrecondition:
+    """A worker does not see what is in the store."""
+    return FailedPrecondition(
+        f"{error.message}, which the decoder finds there",
+        reason="WORKER_STORE",
+        help="every worker needs the store under the decoder's URL: the same folder, mounted there, or the same bucket",
+        metadata=error.metadata,
+    )
 
 
 async def _each(work: Iterable[Coroutine[Any, Any, _Result]]) -> list[_Result]:
