@@ -30,7 +30,7 @@ from permille.decoder.domain.segment_pool import SegmentPool
 from permille.decoder.domain.session_context import SessionContext, open_context
 from permille.decoder.domain.session_decoder import SessionDecoder
 from permille.decoder.domain.workers import Workers
-from permille.decoder.service.dask_workers import DaskWorkers, decode_part_on_dask
+from permille.decoder.service.dask_workers import DaskWorkers
 from permille.mesh.store import ObjectStore, open_store
 from permille.mesh.tables import Tables
 from scheduler.dask_cluster import dask_cluster
@@ -160,7 +160,7 @@ async def measured(bench: Bench, cores: int, address: str) -> dict[str, Figure]:
             ways = {
                 "one worker": bench.way(session_id, SegmentPool(decode_part, local_one), bench.workers_folder),
                 f"{cores} workers": bench.way(session_id, SegmentPool(decode_part, local), bench.workers_folder),
-                f"Dask, {cores} workers": bench.way(session_id, SegmentPool(decode_part_on_dask, dask), ""),
+                f"Dask, {cores} workers": bench.way(session_id, SegmentPool(decode_part, dask), ""),
             }
             times = await in_turn({"alone": alone} | ways)
             mib = size / MIB

@@ -125,6 +125,26 @@ async def test_more_objects_than_a_page_has_are_listed(s3_url: str, monkeypatch:
     assert [info.key async for info in store.list("raw/")] == keys
 
 
+@pytest.mark.parametrize(
+    ("status", "code", "reason"),
+    [
+        (403, "AccessDenied", "STORE_DENIED"),
+        (400, "ExpiredToken", "STORE_DENIED"),
+        (400, "InvalidToken", "STORE_DENIED"),
+        (401, "", "STORE_DENIED"),
+        (404, "NoSuchBucket", "STORE_BUCKET_MISSING"),
+    ],
+)
+async def test_tables_tell_what_objects_tell(status: int, code: str, reason: str) -> None:
+    body = f"<?xml version='1.0'?>\n<Error>\n<Code>{code}</Code><Message>why</Message></Error>".encode()
+    with Answering((status, {}, body)) as server:
+        store = open_store(f"s3://bucket?endpoint={server.endpoint}")
+        for use in (store.get("a"), Tables(store).dataset("calls"), Tables(store).files("calls")):
+            with pytest.raises(PermilleError) as error:
+                await use
+            assert error.value.reason == reason
+
+
 async def test_what_may_pass_is_tried_three_times() -> None:
     with Answering(AWAY, AWAY, STORED) as server:
         assert (await open_store(f"s3://bucket?endpoint={server.endpoint}").head("a")).sha256 == "ab"

@@ -22,12 +22,12 @@ from distributed.diagnostics.plugin import SchedulerPlugin
 from permille.api.decoder.v1 import decoder_pb2 as pb
 from permille.api.decoder.v1 import decoder_pb2_grpc as rpc
 from permille.api.operation.v1 import operation_pb2
-from permille.decoder.domain.part_decoder import PartTask
+from permille.decoder.domain.part_decoder import PartTask, decode_part
 from permille.decoder.domain.segment_pool import SegmentPool
 from permille.decoder.domain.session_decoder import DecodedSession, SessionDecoder
 from permille.decoder.domain.workers import WorkerDied
 from permille.decoder.main import DecoderConfig, DecoderSettings, setup
-from permille.decoder.service.dask_workers import ClusterTls, dask_workers, decode_part_on_dask
+from permille.decoder.service.dask_workers import ClusterTls, dask_workers
 from permille.decoder.service.decode_work import DecodeWork
 from permille.mesh import certs
 from permille.mesh.channels import Channels
@@ -59,11 +59,19 @@ def documented(scheme: str) -> tuple[list[str], list[str]]:
 
 
 class Cluster:
-    """A scheduler and workers, as the commands of docs/operations.md start them. `certificates`: where `dask/` is."""
+    """A scheduler and workers, as the commands of docs/operations.md start them. `certificates`: where `dask/` is.
 
-    def __init__(self, folder: Path, certificates: Path | None = None) -> None:
+    `deaths`: of so many workers a task may be in the way before it is tried alone.
+    """
+
+    def __init__(self, folder: Path, certificates: Path | None = None, *, deaths: int = 4) -> None:
         self._folder = folder
         self._certificates = certificates
+        self._environment = {
+            **os.environ,
+            "DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT": "60s",
+            "DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": str(deaths - 1),
+        }
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port: int = probe.getsockname()[1]
@@ -90,6 +98,18 @@ class Cluster:
         """The process that works, not the nanny that starts it again."""
         held.reader(psutil.Process()).kill()
 
+    def kill_the_worker_whose_child_reads(self, held: Any) -> None:
+        """The worker of Dask around a process that has its task alone."""
+        held.reader(psutil.Process()).parent().kill()
+
+    def end_workers(self) -> None:
+        """As whoever takes machines away does, and starts none again."""
+        for worker in self._workers:
+            worker.terminate()
+        for worker in self._workers:
+            worker.wait()
+        self._workers.clear()
+
     def stop(self) -> None:
         for process in [*self._workers, *([self._scheduler] if self._scheduler else [])]:
             for child in psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []:
@@ -105,9 +125,8 @@ class Cluster:
             else:
                 words += [option, value]
         log = (self._folder / f"{words[1]}-{secrets.token_hex(2)}.log").open("wb")
-        environment = {**os.environ, "DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT": "60s"}
         return subprocess.Popen(
-            [BIN / words[0], *words[1:]], stdout=log, stderr=log, env=environment, cwd=self._certificates
+            [BIN / words[0], *words[1:]], stdout=log, stderr=log, env=self._environment, cwd=self._certificates
         )
 
 
@@ -129,7 +148,7 @@ class Decoder:
     def __init__(self, store: ObjectStore, cluster: Cluster, tls: ClusterTls, folder: Path) -> None:
         self.store = store
         self.tables = Tables(store)
-        self.pool: SegmentPool[PartTask, bytes] = SegmentPool(decode_part_on_dask, dask_workers(cluster.address, tls))
+        self.pool: SegmentPool[PartTask, bytes] = SegmentPool(decode_part, dask_workers(cluster.address, tls))
         self.done_bytes = 0
         self.sessions = SessionDecoder(
             store, self.tables, self.pool, folder=folder, workers_folder="", debug_folder=folder
@@ -207,6 +226,75 @@ async def test_a_death_in_the_middle_loses_and_doubles_nothing(  # noqa: PLR0917
     assert [info.key async for info in decoder.store.list("decodes/")] == []
 
 
+async def test_workers_that_somebody_kills_again_and_again_cost_nothing(  # noqa: PLR0917
+    store: ObjectStore,
+    store_session: StoreSession,
+    program: Any,
+    hold: Callable[[str], Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("permille.decoder.domain.session_decoder._IN_DOUBT_S", (0.1,) * 3)
+    await store_session(runs=[program.packets()])
+    (tmp_path / "cluster").mkdir()
+    cluster = Cluster(tmp_path / "cluster", deaths=1)
+    decoder = Decoder(store, cluster, NO_TLS, tmp_path)
+    try:
+        cluster.start_scheduler()
+        for _ in range(2):
+            cluster.start_worker()
+        held = hold("raw/s1/segment-0.pt.zst")
+        work = asyncio.create_task(decoder.decode())
+        for kill in (cluster.kill_the_worker_that_reads, *[cluster.kill_the_worker_whose_child_reads] * 2):
+            await held.reached()
+            held.restore()
+            first, held = held, hold("raw/s1/segment-0.pt.zst")
+            await asyncio.to_thread(kill, first)
+        await held.reached()
+        held.let_go()
+        decoded = await work
+        assert (decoded.instructions, decoded.calls, decoded.lost_bytes) == (12, 4, 0)
+    finally:
+        decoder.pool.close()
+        cluster.stop()
+
+
+@pytest.mark.parametrize("alone", [False, True])
+async def test_what_a_worker_cannot_do_is_told_with_its_name(
+    decoder: Decoder, cluster: Cluster, store: ObjectStore, tmp_path: Path, *, alone: bool
+) -> None:
+    task = PartTask(store.url, "absent", "", "decodes/d1/", (0,), folder="", debug_folder=str(tmp_path))
+    with pytest.raises(PermilleError) as error:
+        await patiently(decoder.pool, task, alone=alone)
+    assert error.value.reason == "SESSION_NOT_FOUND"
+    worker, host = error.value.metadata["worker"], socket.gethostname()
+    assert error.value.message.startswith(f"the Dask worker {worker} on {host}: the session absent is not in")
+    assert worker.startswith("tcp://127.0.0.1:") and worker != cluster.address
+
+
+async def test_work_whose_workers_have_all_left_does_not_wait_for_ever(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool: SegmentPool[str, object] = SegmentPool(eval, dask_workers(cluster.address, NO_TLS))
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    try:
+        await patiently(pool, "0")
+        task = f"(__import__('pathlib').Path('{tmp_path}/0').touch(), open('{gate}').read())"
+        waiting = [asyncio.create_task(pool.run(task)) for _ in range(3)]
+        await until(lambda: begun(tmp_path) == ["0"])
+        monkeypatch.setattr("permille.decoder.service.dask_workers._WORKERS_S", 1.0)
+        await asyncio.to_thread(cluster.end_workers)
+        async with asyncio.timeout(120):
+            left = await asyncio.gather(*waiting, return_exceptions=True)
+        assert [isinstance(error, Unavailable) and error.reason for error in left] == ["DASK_NO_WORKERS"] * 3
+        monkeypatch.undo()
+        cluster.start_worker()
+        assert await patiently(pool, "1 + 1") == 2
+    finally:
+        pool.close()
+
+
 async def test_a_cluster_with_tls_works_for_whom_it_knows(
     store: ObjectStore, store_session: StoreSession, program: Any, tmp_path: Path
 ) -> None:
@@ -276,7 +364,7 @@ def certificates(folder: Path) -> ClusterTls:
     return ClusterTls(authority.certificate, issued.certificate, issued.key)
 
 
-async def patiently(pool: SegmentPool[str, object], task: str, *, alone: bool = False) -> object:
+async def patiently(pool: SegmentPool[Any, Any], task: object, *, alone: bool = False) -> object:
     """As a decode does: a cluster that is still starting, or all of whose workers are, is away for now."""
     async with asyncio.timeout(200):
         while True:

@@ -10,6 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
+from deltalake.fs import DeltaStorageHandler
 from permille.api.decoder.v1 import decoder_pb2
 from permille.decoder.domain.query import QueryEngine
 from permille.decoder.domain.query_limits import QueryLimits
@@ -19,6 +21,7 @@ from permille.mesh.errors import Code, PermilleError
 from permille.mesh.store import open_store
 from permille.mesh.table_schemas import SCHEMAS
 from permille.mesh.tables import Tables
+from pyarrow.fs import PyFileSystem
 from pydantic import ValidationError
 
 from .decode_bench import Bench, StoreSession
@@ -278,6 +281,31 @@ async def test_a_table_that_changes_while_it_is_read_is_asked_again(tables: Tabl
     assert (refused.value.code, refused.value.reason) == (Code.UNAVAILABLE, "TABLE_CHANGED")
     assert refused.value.retry_after_s
     assert str(tmp_path) not in refused.value.message
+
+
+async def test_a_table_that_may_not_be_read_any_more_is_told_so(
+    conditional_s3_url: str, new_row: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables = Tables(open_store(conditional_s3_url))
+    for table in ("sessions", "functions"):
+        row = new_row(table, session_id="s1")
+        await tables.replace_session(table, "s1", [pa.RecordBatch.from_pylist([row], schema=SCHEMAS[table])])
+    opened = DeltaTable.to_pyarrow_dataset
+
+    def with_keys_of_before(table: DeltaTable, **options: Any) -> Any:
+        if not table.table_uri.rstrip("/").endswith("/functions"):
+            return opened(table, **options)
+        keys = {**(table._storage_options or {}), "aws_secret_access_key": "of before"}
+        return opened(table, filesystem=PyFileSystem(DeltaStorageHandler(table.table_uri, keys)), **options)
+
+    monkeypatch.setattr(DeltaTable, "to_pyarrow_dataset", with_keys_of_before)
+    for use in ("query", "export"):
+        with pytest.raises(PermilleError) as refused:
+            if use == "query":
+                await answer(tables, "SELECT * FROM functions")
+            else:
+                [piece async for piece in SessionExports(tables, tmp_path).run(ExportWish("s1", ExportFormat.FOLDED))]
+        assert (refused.value.code, refused.value.reason) == (Code.PERMISSION_DENIED, "STORE_DENIED")
 
 
 @pytest.mark.parametrize("how", ["gone", "cut off", "empty"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -77,6 +78,27 @@ async def test_a_task_that_kills_its_worker_costs_itself_only(pool: SegmentPool[
         else:
             assert result == number
     assert await pool.run("1 + 1") == 2
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        "ValueError(lambda: 'not to be pickled')",
+        "__import__('permille.mesh.store.s3_errors', fromlist='S3Error').S3Error('GetObject', 500, '', 'made of more')",
+    ],
+)
+def test_an_error_that_cannot_be_told_is_not_the_end_of_a_lone_process(error: str) -> None:
+    with pytest.raises(RuntimeError, match=r"ValueError|S3Error"):
+        run_in_lone_process(eval, f"(_ for _ in ()).throw({error})")
+
+
+def test_a_lone_process_dies_of_its_task_alone() -> None:
+    with pytest.raises(WorkerDied):
+        run_in_lone_process(eval, DIES)
+    for asked in (signal.SIGTERM, signal.SIGINT):
+        assert run_in_lone_process(eval, f"__import__('os').kill(__import__('os').getpid(), {asked}) or 5") == 5
+    # The first that the kernel ends without memory.
+    assert run_in_lone_process(eval, "open('/proc/self/oom_score_adj').read()") == "1000\n"
 
 
 @pytest.fixture

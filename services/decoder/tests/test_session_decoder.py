@@ -602,6 +602,31 @@ async def test_a_worker_that_dies_while_numbers_are_changed_is_tried_again_later
     assert (await bench.decode(decode_id="d1")).calls == 8
 
 
+@pytest.mark.parametrize("deleted", [False, True])
+async def test_a_worker_that_has_another_store_is_told_from_a_session_that_was_deleted(
+    bench: Bench,
+    store_session: StoreSession,
+    pool: SegmentPool[PartTask, bytes],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    *,
+    deleted: bool,
+) -> None:
+    await store_session()
+    run = pool.run
+
+    async def elsewhere(task: PartTask, **how: Any) -> bytes:
+        if deleted:
+            await bench.store.delete("raw/s1/manifest.json")
+        return await run(replace(task, store_url=(tmp_path / "elsewhere").as_uri()), **how)
+
+    monkeypatch.setattr(pool, "run", elsewhere)
+    with pytest.raises(PermilleError) as error:
+        await bench.decode()
+    assert error.value.reason == ("SESSION_NOT_FOUND" if deleted else "WORKER_STORE")
+    assert deleted or f"{tmp_path}/elsewhere" in error.value.message
+
+
 async def test_two_decodes_of_one_session_at_once(
     bench: Bench, store_session: StoreSession, pool: SegmentPool[PartTask, bytes], tmp_path: Path
 ) -> None:

@@ -24,11 +24,11 @@ from deltalake import (
     write_deltalake,
 )
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
-from permille.mesh.errors import Aborted, InvalidArgument, NotFound, PermilleError, PermissionDenied, Unavailable
+from permille.mesh.errors import InvalidArgument, NotFound, Unavailable
 from permille.mesh.opened_tables import OpenedTables
 from permille.mesh.rows_in_memory import RowsInMemory
 from permille.mesh.store.object_store import ObjectStore, StoreUsage
-from permille.mesh.store.store_errors import full
+from permille.mesh.table_errors import told
 from permille.mesh.table_log import TableLog
 from permille.mesh.table_schemas import PARTITIONS, SCHEMAS, STATISTICS
 from permille.mesh.whole_sessions import Footers, Named, doubtful_sessions, named_files, with_files
@@ -44,19 +44,6 @@ _LOG = {
     "delta.logRetentionDuration": "interval 10 minutes",
 }
 _SESSION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-_NO_ROOM = re.compile(r"no space left|disk quota exceeded|storage full|os error 28|exceeds quota", re.IGNORECASE)
-_DENIED = re.compile(
-    r"permission denied|forbidden|accessdenied|invalidaccesskeyid|signaturedoesnotmatch", re.IGNORECASE
-)
-# Of delta-rs: what a log or a checkpoint holds, not how to come by it.
-_DAMAGED = re.compile(
-    r"invalid checkpoint|contiguous commit files|no table metadata|json error|arrow error|parquet error", re.IGNORECASE
-)
-_AWAY = re.compile(r"generic (s3|localfilesystem) error", re.IGNORECASE)
-# Before each of its causes, for terminals.
-_CAUSE = re.compile(r"\s*\n\s*\x1b\[31m↳\x1b\[0m\s*")
-# As it shows an entry of the log, and what is to be told of that.
-_ENTRY = re.compile(r"ParsedLogPath \{.*?filename: \"([^\"]+)\".*?file_type: \w+ \}")
 _Result = TypeVar("_Result")
 
 
@@ -352,45 +339,7 @@ class Tables:
         try:
             return await asyncio.to_thread(work)
         except (DeltaError, OSError) as error:
-            raise self._told(table, error) from error
-
-    def _told(self, table: str, error: Exception) -> PermilleError:
-        message, values = str(error), {"table": table, "store": self._store.url}
-        if isinstance(error, CommitFailedError):
-            return Aborted(
-                f"{_MOST_RETRIES} tries to commit to the table {table} lost against other writers",
-                reason="TABLE_CONTENDED",
-                help="try again when fewer sessions are decoded at once",
-                metadata=values,
-                retry_after_s=5,
-            )
-        if _NO_ROOM.search(message):
-            return full(f"tables/{table}", self._store.url, "no space left")
-        if _DENIED.search(message):
-            return PermissionDenied(
-                f"the object store {self._store.url} does not let the table {table} be touched",
-                reason="STORE_DENIED",
-                help="check the store's credentials and rights with `permille doctor`",
-                metadata=values,
-            )
-        first_line = _ENTRY.sub(r"\1", _CAUSE.sub(": ", message).partition("\n")[0])
-        first_line = first_line.removeprefix("Kernel error: ") or repr(error)
-        if _DAMAGED.search(message) and not _AWAY.search(message):
-            return Unavailable(
-                f"the log of the table {table} in {self._store.url} is damaged: {first_line}",
-                reason="TABLE_DAMAGED",
-                help=f"restore tables/{table}/_delta_log from a backup of the store, or move it away and decode again"
-                " what `permille sessions` does not show as decoded then: `permille report SESSION --again`",
-                metadata=values,
-                retry_after_s=5,
-            )
-        return Unavailable(
-            f"the table {table} in {self._store.url} cannot be used now: {first_line}",
-            reason="STORE_UNAVAILABLE",
-            help="check the store with `permille doctor`",
-            metadata=values,
-            retry_after_s=5,
-        )
+            raise told(table, error, self._store.url, tries=_MOST_RETRIES) from error
 
 
 class _Absent(Unavailable):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from permille.mesh.errors import Aborted, FailedPrecondition, PermilleError, PermissionDenied, Unavailable
 from permille.mesh.store.s3_credentials import CredentialsRefusedError
-from permille.mesh.store.store_errors import full, no_object
+from permille.mesh.store.store_errors import full, no_bucket, no_object
 
 # EntityTooLarge: no part of ours is larger than a server allows, so it means a quota (Swift says it so).
 _NO_ROOM = {"QuotaExceeded", "InsufficientStorage", "XMinioStorageFull", "InsufficientCapacity", "EntityTooLarge"}
@@ -66,12 +66,7 @@ def told(  # noqa: PLR0911 - one return an error
     if code in _DENIED or status in (401, 403):
         return _denied(key, address, f"{code}: {message}")
     if code == "NoSuchBucket" or (status == 404 and operation in ("HeadBucket", "ListObjectsV2", "PutObject")):
-        return FailedPrecondition(
-            f"the object store {address.url} has no bucket {address.bucket!r}",
-            reason="STORE_BUCKET_MISSING",
-            help=f"create it (aws s3 mb s3://{address.bucket}) or name another with --store",
-            metadata={"bucket": address.bucket, "store": address.url},
-        )
+        return no_bucket(address.bucket, address.url)
     if code == "NoSuchUpload":
         return Aborted(f"the upload of {key} is gone", reason="UPLOAD_GONE", metadata={"key": key})
     if code == "NoSuchKey" or status == 404:

@@ -1,8 +1,8 @@
-"""The errors that both back ends raise, in the same words."""
+"""The errors that both back ends, or a store and the tables on it, raise in the same words."""
 
 from __future__ import annotations
 
-from permille.mesh.errors import DataLoss, NotFound, ResourceExhausted
+from permille.mesh.errors import DataLoss, FailedPrecondition, NotFound, ResourceExhausted
 
 
 def no_object(key: str, url: str) -> NotFound:
@@ -12,6 +12,16 @@ def no_object(key: str, url: str) -> NotFound:
         reason="OBJECT_NOT_FOUND",
         help=f"it may have been deleted, or the store {url} is not the one it was written to",
         metadata={"key": key, "store": url},
+    )
+
+
+def no_bucket(bucket: str, url: str) -> FailedPrecondition:
+    """There is no store at all."""
+    return FailedPrecondition(
+        f"the object store {url} has no bucket {bucket!r}",
+        reason="STORE_BUCKET_MISSING",
+        help=f"create it (aws s3 mb s3://{bucket}) or name another with --store",
+        metadata={"bucket": bucket, "store": url},
     )
 
 

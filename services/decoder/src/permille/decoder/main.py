@@ -146,14 +146,10 @@ def _pool(settings: DecoderSettings, processes: int) -> SegmentPool[PartTask, by
     if settings.executor == "local":
         return SegmentPool(decode_part, LocalWorkers(processes))
     # Loading Dask takes a while.
-    from permille.decoder.service.dask_workers import (  # noqa: PLC0415
-        ClusterTls,
-        dask_workers,
-        decode_part_on_dask,
-    )
+    from permille.decoder.service.dask_workers import ClusterTls, dask_workers  # noqa: PLC0415
 
     tls = ClusterTls(settings.dask_tls_ca, settings.dask_tls_cert, settings.dask_tls_key)
-    return SegmentPool(decode_part_on_dask, dask_workers(settings.dask_scheduler, tls))
+    return SegmentPool(decode_part, dask_workers(settings.dask_scheduler, tls))
 
 
 def main() -> None:

@@ -61,6 +61,9 @@ class LocalWorkers:
         executor.submit(work, task).add_done_callback(lambda done: self._tell(executor, done, result))
         return result
 
+    async def require(self) -> None:
+        """See `Workers`: the futures of a pool that ended say so."""
+
     def lost(self, error: BaseException) -> bool:
         """See `Workers`. Of the tasks that were there when a process died one is to blame."""
         return isinstance(error, BrokenProcessPool)

@@ -9,6 +9,8 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import TypeVar
 
 from permille.decoder.domain.workers import WorkerDied, no_worker
@@ -21,7 +23,9 @@ _BEGUN = b"+"
 
 
 def run_in_lone_process(work: Callable[[_Task], _Result], task: _Task) -> _Result:
-    """What `work` returns. Raises what it raises, `WorkerDied` when it ends the process, `Unavailable` without one."""
+    """What `work` returns. Raises what it raises (`RuntimeError` for what cannot be pickled), `WorkerDied` when it ends
+    the process, `Unavailable` without one.
+    """
     command = [sys.executable, "-m", __name__, str(os.getpid())]
     # Both ends are this very program: nobody else's pickles are read.
     try:
@@ -41,8 +45,14 @@ def run_in_lone_process(work: Callable[[_Task], _Result], task: _Task) -> _Resul
 def _main() -> None:
     parent = int(sys.argv[1])
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    # Whoever asks all processes of a machine to end means the parent, and this one ends with it.
+    for asked in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(asked, signal.SIG_IGN)
     if os.getppid() != parent:
         os._exit(1)
+    # Without memory the kernel is to end this process, and not the parent in its place.
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")
     # Whatever the work prints must not get among the result.
     answer = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
@@ -52,9 +62,19 @@ def _main() -> None:
     try:
         told = pickle.dumps((work(task), None))
     except Exception as error:
-        told = pickle.dumps((None, error))
+        told = _told(error)
     answer.write(told)
     answer.close()
+
+
+def _told(error: Exception) -> bytes:
+    try:
+        told = pickle.dumps((None, error))
+        # What was made of other arguments than it shows is found out only so.
+        pickle.loads(told)  # noqa: S301
+    except Exception:
+        return pickle.dumps((None, RuntimeError(repr(error))))
+    return told
 
 
 if __name__ == "__main__":

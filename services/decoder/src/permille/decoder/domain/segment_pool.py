@@ -7,13 +7,13 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from typing import Generic, TypeVar
 
-from permille.decoder.domain.workers import WorkerDied, Workers
+from permille.decoder.domain.workers import Workers, WorkersDied
 from permille.mesh.errors import Unavailable
 from permille.mesh.priority_gate import PriorityGate
 
 _Task = TypeVar("_Task")
 _Result = TypeVar("_Result")
-# A cluster whose workers came or went is asked so often how many there are.
+# A cluster whose workers come or go is looked at so often.
 _LOOK_S = 1.0
 
 
@@ -43,7 +43,8 @@ class SegmentPool(Generic[_Task, _Result]):
         """`alone`: at once in a process of its own, for a task that is known to be dangerous. `begun`: called when
         workers have it.
 
-        Raises what `work` raises, `WorkerDied` when it ends the process, `Unavailable` when there are no workers.
+        Raises what `work` raises, `WorkerDied` when it ends the process, `Unavailable` when there are no workers, or
+        all of them leave.
         """
         if not alone:
             async with self._gate.turn(priority):
@@ -56,7 +57,7 @@ class SegmentPool(Generic[_Task, _Result]):
         error = done.exception()
         if error is not None and self._workers.lost(error):
             # With all its memory gone, a process may take along those that it was meant to spare.
-            raise WorkerDied from error
+            raise WorkersDied from error
         return done.result()
 
     async def watch(self) -> None:
@@ -76,7 +77,8 @@ class SegmentPool(Generic[_Task, _Result]):
         try:
             if begun is not None:
                 await begun()
-            await asyncio.wait([done])
+            while not (await asyncio.wait([done], timeout=_LOOK_S))[0]:
+                await self._workers.require()
         except BaseException:
             done.cancel()
             raise

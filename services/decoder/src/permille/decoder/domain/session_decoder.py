@@ -23,8 +23,8 @@ from permille.decoder.domain.segment_pool import SegmentPool
 from permille.decoder.domain.session_merge import SessionMerge
 from permille.decoder.domain.table_part import TablePart, WrittenPart
 from permille.decoder.domain.uninterrupted import uninterrupted
-from permille.decoder.domain.workers import WorkerDied
-from permille.mesh.errors import PermilleError, Unavailable
+from permille.decoder.domain.workers import WorkerDied, WorkersDied
+from permille.mesh.errors import FailedPrecondition, NotFound, PermilleError, Unavailable
 from permille.mesh.store import ObjectStore
 from permille.mesh.table_schemas import SCHEMAS
 from permille.mesh.tables import TableFile, Tables
@@ -35,6 +35,8 @@ Progress = Callable[[int, int], Awaitable[None]]
 _Result = TypeVar("_Result")
 
 _CRASH_KNOB = "report it: permille support-bundle"
+# After so long a segment is tried again with which workers ended that somebody else may have killed.
+_IN_DOUBT_S = (5.0, 20.0, 60.0)
 # Those of which nothing is to be seen before all others are there.
 _LAST = "sessions"
 
@@ -114,7 +116,8 @@ class SessionDecoder:
 
         What cannot be decoded becomes losses. Raises `NotFound` for a session that is not stored, `DataLoss` for one
         whose manifest is damaged, or of which an earlier decode has rows of segments that are lost now,
-        `ResourceExhausted` without room for temporary files, and what the store raises when it is away or full.
+        `ResourceExhausted` without room for temporary files, `FailedPrecondition` for a worker that has another store,
+        and what the store raises when it is away or full.
         """
         archive = await SessionArchive.open(self._store, session_id)
         if name:
@@ -200,19 +203,38 @@ class SessionDecoder:
     async def _part(self, work: _Work, part: tuple[Segment, ...], *, alone: bool = False) -> None:
         try:
             work.merge.add(await self._run(work, work.part(part), alone=alone))
-        except WorkerDied:
+        except WorkerDied as death:
             together = streams(part)
             if len(together) == 1:
-                for segment in part:
-                    work.merge.lose(segment, "the decoder's worker process died in it", _CRASH_KNOB)
+                await self._suspect(work, part, death)
                 return
             # One of them is to blame.
             middle = len(together) // 2
             for half in (together[:middle], together[middle:]):
                 await self._part(work, tuple(chain.from_iterable(half)), alone=True)
 
+    async def _suspect(self, work: _Work, part: tuple[Segment, ...], death: WorkerDied) -> None:
+        """A stream whose worker died while it had nothing else."""
+        for pause_s in _IN_DOUBT_S:
+            if not isinstance(death, WorkersDied):
+                break
+            await asyncio.sleep(pause_s)
+            try:
+                work.merge.add(await self._run(work, work.part(part), alone=True))
+            except WorkerDied as again:
+                death = again
+            else:
+                return
+        for segment in part:
+            work.merge.lose(segment, "the decoder's worker process died in it", _CRASH_KNOB)
+
     async def _run(self, work: _Work, task: PartTask, *, alone: bool = False) -> PartRecord:
-        return part_record(await self._pool.run(task, priority=work.priority, alone=alone, begun=work.begun))
+        try:
+            record = await self._pool.run(task, priority=work.priority, alone=alone, begun=work.begun)
+        except NotFound as error:
+            await work.archive.require_there()
+            raise _another_store(error) from error
+        return part_record(record)
 
     async def _renumber(self, work: _Work) -> None:
         moved = work.merge.moved_functions()
@@ -292,6 +314,16 @@ def _table_part(table: str, folder: Path, rows: pa.RecordBatch, footer: dict[str
     part = TablePart(table, folder, footer)
     part.write(dict(zip(rows.schema.names, rows.columns, strict=True)))
     return part.finish()
+
+
+def _another_store(error: NotFound) -> FailedPrecondition:
+    """A worker does not see what is in the store."""
+    return FailedPrecondition(
+        f"{error.message}, which the decoder finds there",
+        reason="WORKER_STORE",
+        help="every worker needs the store under the decoder's URL: the same folder, mounted there, or the same bucket",
+        metadata=error.metadata,
+    )
 
 
 async def _each(work: Iterable[Coroutine[Any, Any, _Result]]) -> list[_Result]:

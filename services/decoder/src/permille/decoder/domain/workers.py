@@ -16,6 +16,10 @@ class WorkerDied(Exception):  # noqa: N818 - it tells what happened
     """The worker process ended while it worked on this task alone."""
 
 
+class WorkersDied(WorkerDied):
+    """With the process ended those that it was in, one after the other: the task's doing, or somebody else's."""
+
+
 def no_worker(why: str) -> Unavailable:
     """A process that ended, or could not be made, before it had any task: that is no task's fault."""
     return Unavailable(
@@ -41,6 +45,9 @@ class Workers(Protocol):
 
     async def submit_alone(self, work: Callable[[_Task], _Result], task: _Task, priority: int) -> Future[_Result]:
         """As `submit`, in a process of its own; the future raises `WorkerDied` when the task ends it."""
+
+    async def require(self) -> None:
+        """Raises `Unavailable` when nobody is left who would do what was begun."""
 
     def lost(self, error: BaseException) -> bool:
         """Whether an error of a future of `submit` says that a worker ended."""

@@ -7,14 +7,13 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from distributed import Client, KilledWorker, get_worker
+from distributed import Client, KilledWorker
 from distributed.security import Security
-from permille.decoder.domain.lone_process import run_in_lone_process
-from permille.decoder.domain.part_decoder import PartTask, decode_part
+from permille.decoder.service.dask_task import run_alone_on_dask, run_on_dask
 from permille.mesh.errors import FailedPrecondition, InvalidArgument, Unavailable
 from permille.mesh.plaintext import require_loopback
 
@@ -63,7 +62,8 @@ class DaskWorkers:
         self._client: Client | None = None
         self._connecting = asyncio.Lock()
         self._slots = 1
-        self._counted = 0.0
+        self._counted = self._looked = 0.0
+        self._left: Unavailable | None = None
 
     @property
     def slots(self) -> int:
@@ -73,14 +73,27 @@ class DaskWorkers:
     async def submit(self, work: Callable[[_Task], _Result], task: _Task, priority: int) -> Future[_Result]:
         """See `Workers`."""
         executor = await self._executor()
-        begun: Future[_Result] = executor.submit(work, task, priority=priority)
+        begun: Future[_Result] = executor.submit(run_on_dask, work, task, priority=priority)
         return begun
 
     async def submit_alone(self, work: Callable[[_Task], _Result], task: _Task, priority: int) -> Future[_Result]:
         """See `Workers`: a child of a Dask worker, so that its end is the task's own fault."""
         executor = await self._executor()
-        begun: Future[_Result] = executor.submit(run_in_lone_process, work, task, priority=priority)
+        begun: Future[_Result] = executor.submit(run_alone_on_dask, work, task, priority=priority)
         return begun
+
+    async def require(self) -> None:
+        """See `Workers`."""
+        async with self._connecting:
+            client = self._client
+            if client is None or client.status != "running":
+                # With the connection went what was begun: its futures say so.
+                return
+            if time.monotonic() - self._looked > _LOOK_S:
+                self._left = await asyncio.to_thread(self._all_left, client)
+                self._looked = time.monotonic()
+            if self._left is not None:
+                raise self._left
 
     def lost(self, error: BaseException) -> bool:
         """See `Workers`."""
@@ -101,7 +114,8 @@ class DaskWorkers:
             client = self._client
             if time.monotonic() - self._counted > _LOOK_S:
                 self._slots = 2 * await asyncio.to_thread(self._threads, client)
-                self._counted = time.monotonic()
+                self._counted = self._looked = time.monotonic()
+                self._left = None
         # Not pure: a decode that is done again is to be done again.
         return client.get_executor(pure=False)  # type: ignore[no-untyped-call]
 
@@ -129,12 +143,23 @@ class DaskWorkers:
             raise Unavailable(
                 f"the Dask cluster at {self._address} has no workers",
                 reason="DASK_NO_WORKERS",
-                help=f"start some with `dask worker {self._address}`",
+                help=f"start some with `dask worker {self._address}`, of this decoder's release of permille; the logs"
+                " of those that there were say why they left",
                 metadata={"address": self._address},
                 retry_after_s=5,
             ) from None
         except OSError as error:
             raise self._away(str(error)) from error
+
+    def _all_left(self, client: Client) -> Unavailable | None:
+        with suppress(OSError):
+            # One that pauses, for want of memory, goes on with what it has.
+            if not client.nthreads():  # type: ignore[no-untyped-call]
+                try:
+                    self._threads(client)
+                except Unavailable as error:
+                    return error
+        return None
 
     def _away(self, why: str) -> Unavailable:
         return Unavailable(
@@ -144,11 +169,6 @@ class DaskWorkers:
             metadata={"address": self._address},
             retry_after_s=5,
         )
-
-
-def decode_part_on_dask(task: PartTask) -> bytes:
-    """`decode_part` with the folder of the Dask worker, which vanishes with it (`dask worker --local-directory`)."""
-    return decode_part(replace(task, folder=get_worker().local_directory))
 
 
 def dask_workers(address: str, tls: ClusterTls) -> DaskWorkers:
