@@ -10,8 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from deltalake.exceptions import DeltaError
 from permille.api.operation.v1 import operation_pb2
 from permille.mesh.errors import Code, NotFound, PermilleError, ResourceExhausted, Unavailable
+from permille.mesh.exhausted import exhausted
 from permille.mesh.unexpected import unexpected
 
 
@@ -68,6 +70,19 @@ def test_what_a_machine_lacks_is_no_defect(take: Callable[[], None], what: str) 
     assert isinstance(told, ResourceExhausted)
     assert (told.reason, told.metadata["lacks"], told.retry_after_s) == ("MACHINE_EXHAUSTED", what, 1.0)
     assert f"can have no more {what}" in told.message and "raise" in told.help
+
+
+@pytest.mark.parametrize(
+    ("told", "what"),
+    [
+        ("Generic LocalFileSystem error: Unable to open file /a.json: Too many open files (os error 24)", "open files"),
+        ("[Errno 12] Failed to open local file '/a.parquet'. Detail: [errno 12] Cannot allocate memory", "memory"),
+    ],
+)
+def test_what_a_library_lacked_is_read_from_its_words(told: str, what: str) -> None:
+    lack = exhausted("decoder", DeltaError(told))
+    assert lack is not None and lack.metadata["lacks"] == what
+    assert exhausted("decoder", DeltaError(told.replace("24", "2").replace("12", "2"))) is None
 
 
 @pytest.mark.parametrize("error", [RuntimeError("a secret"), FileNotFoundError(2, "a secret"), ValueError("a secret")])

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import os
 import random
+import resource
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -327,6 +328,17 @@ class TestFolder:
             with pytest.raises(PermilleError) as error:
                 await open_store("file:///etc/permille-test").put_stream("a", b"")
             assert code_of(error) == (Code.PERMISSION_DENIED, "STORE_DENIED")
+
+    async def test_too_few_open_files_are_none_of_its_faults(self, store: ObjectStore) -> None:
+        await store.put_stream("a", b"there")
+        before = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (0, before[1]))
+        try:
+            with pytest.raises(PermilleError, match="open files") as error:
+                await store.get("a")
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, before)
+        assert code_of(error) == (Code.RESOURCE_EXHAUSTED, "MACHINE_EXHAUSTED")
 
     async def test_an_object_is_no_folder(self, store: ObjectStore) -> None:
         await store.put_stream("a/b", b"1")

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from permille.api.decoder.v1 import decoder_pb2
+from permille.decoder.domain.session_decoder import DecodedSession
 from permille.decoder.domain.session_merge import SessionMerge
 from permille.decoder.service.decode_work import DecodeWork
 from permille.mesh.errors import DataLoss
 from permille.mesh.etcd import Etcd
+from permille.mesh.exhausted import exhausted
 from permille.mesh.lease import Lease
 from permille.mesh.operation_runner import Job
 from permille.mesh.operations import OperationStore
@@ -64,6 +68,25 @@ async def test_a_decode_that_fails_in_an_unexpected_way_leaves_nothing(
         await DecodeWork(bench.decoder, most_at_once=1, patience_s=1)(Job(operations, operation, request))
     assert [info.key async for info in store.list("decodes/")] == []
     assert [info.key async for info in store.list("tables/") if info.key.endswith(".parquet")] == []
+
+
+async def test_a_decode_waits_for_what_its_machine_lacks(
+    bench: Bench, store_session: StoreSession, etcd: Etcd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await store_session()
+    request = decoder_pb2.DecodeRequest(session="nodes/n/sessions/s1")
+    operations = await replica(etcd)
+    operation, _ = await operations.create(request, "r1")
+    decode, lacking = bench.decoder.decode, [exhausted("decoder", OSError(errno.EMFILE, "too many open files"))]
+
+    async def decode_later(*arguments: Any, **options: Any) -> DecodedSession:
+        if lacking:
+            raise lacking.pop()
+        return await decode(*arguments, **options)
+
+    monkeypatch.setattr(bench.decoder, "decode", decode_later)
+    result = await DecodeWork(bench.decoder, most_at_once=1, patience_s=60)(Job(operations, operation, request))
+    assert result.instructions > 0
 
 
 async def test_an_operation_that_is_taken_over_never_tells_less_than_before(

@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 from deltalake.exceptions import CommitFailedError
 from permille.mesh.errors import Aborted, PermilleError, PermissionDenied, Unavailable
+from permille.mesh.exhausted import exhausted
 from permille.mesh.store.store_errors import full, no_bucket
 
 _NO_ROOM = re.compile(r"no space left|disk quota exceeded|storage full|os error 28|exceeds quota", re.IGNORECASE)
@@ -43,8 +44,11 @@ def told(table: str, error: Exception, url: str, *, tries: int) -> PermilleError
             metadata=values,
             retry_after_s=5,
         )
-    if _NO_ROOM.search(message):
-        return full(f"tables/{table}", url, "no space left")
+    lack = exhausted("whoever uses the tables", error)
+    if lack is None and _NO_ROOM.search(message):
+        lack = full(f"tables/{table}", url, "no space left")
+    if lack is not None:
+        return lack
     if _NO_BUCKET.search(message):
         return no_bucket(urlsplit(url).netloc, url)
     if is_denied(error):

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from permille.mesh.errors import FailedPrecondition, InvalidArgument, PermilleError, PermissionDenied, Unavailable
+from permille.mesh.exhausted import exhausted
 from permille.mesh.no_room import is_no_room
 from permille.mesh.store.keys import valid_folder, valid_key, valid_prefix
 from permille.mesh.store.object_store import ObjectInfo, StoreUsage
@@ -343,6 +344,8 @@ class FolderStore:
 
     def _told(self, key: str, error: OSError) -> PermilleError:
         values = {"key": key, "store": self.url}
+        if lack := exhausted("whoever uses the object store", error):
+            return lack
         if is_no_room(error):
             return full(key, self.url, error.strerror or "no space")
         if isinstance(error, PermissionError) or error.errno == errno.EROFS:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from permille.mesh.errors import PermilleError, PermissionDenied, Unavailable
+from permille.mesh.exhausted import exhausted
 from permille.mesh.table_errors import is_denied
 from permille.mesh.whole_sessions import session_of
 
@@ -14,6 +15,8 @@ _FILE = re.compile(r"day=[^/'\"\s]+/session_id=[^/'\"\s]+/[^/'\"\s]+\.parquet")
 
 def unread_table(error: Exception) -> PermilleError:
     """Names the file below its table, as far as whoever read it told, and how to have it again."""
+    if lack := exhausted("the decoder", error):
+        return lack
     found = _FILE.search(str(error))
     file = found[0] if found else ""
     session_id = session_of(file)

@@ -69,7 +69,10 @@ class DecodeWork:
             while True:
                 try:
                     return await self._attempt(job, progress)
-                except Unavailable as error:
+                except PermilleError as error:
+                    # What may be there again soon.
+                    if not isinstance(error, Unavailable) and error.reason != "MACHINE_EXHAUSTED":
+                        raise
                     # A part may take longer than that, with the store away only at its end.
                     if away <= progress.moved:
                         away, since = time.monotonic(), datetime.now(UTC)
