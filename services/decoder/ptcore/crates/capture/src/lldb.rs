@@ -306,15 +306,16 @@ struct Part {
     offset: u64,
 }
 
-/// The parts of a file that is loaded so that its lowest part begins at `base`.
+/// The parts of a file that is loaded so that the first of its program headers is at `base`, as LLDB means it
+/// (ObjectFileELF::GetBaseAddress). That of the kernel's processor data, at 0, is another.
 fn parts(binary: &Binary, base: u64) -> Result<Vec<Part>, String> {
     let parts = loaded(binary.code(0))?;
-    let lowest = parts.first().ok_or("no part of the file is loaded")?.address;
+    let first = parts.first().ok_or("no part of the file is loaded")?.address;
     Ok(parts
         .iter()
         .filter(|part| part.executable && part.size > 0)
         .map(|part| Part {
-            address: part.address.wrapping_sub(lowest).wrapping_add(base),
+            address: part.address.wrapping_sub(first).wrapping_add(base),
             size: part.size,
             offset: part.offset,
         })

@@ -122,6 +122,24 @@ fn the_kernel_of_a_bundle_is_its_copy_among_the_modules() {
 }
 
 #[test]
+fn a_file_is_loaded_from_its_first_program_header_on() {
+    let saved = Saved::new("first");
+    let parts = [(KERNEL_CODE, &[0x90, 0xc3][..]), (KERNEL_CODE + 0x100_0000, &[1; 16]), (0, &[2; 16])];
+    std::fs::write(saved.folder.join("modules/boot/vmlinux"), elf::file_of(&parts)).unwrap();
+    for (place, moved) in [("", 0), (r#", "loadAddress": "0xffffffff8f000000""#, 0xe00_0000)] {
+        let capture = saved.open(&format!(
+            r#"{{"type": "intel-pt", "cpuInfo": {{"vendor": "GenuineIntel", "family": 6, "model": 85, "stepping": 4}},
+            "tscPerfZeroConversion": {{"timeMult": 1, "timeShift": 0, "timeZero": "0"}},
+            "cpus": [{{"id": 0, "contextSwitchTrace": "0.switches", "iptTrace": "9.trace"}}],
+            "kernel": {{"file": "/boot/vmlinux"{place}}}}}"#
+        ));
+        let (memory, view) = (capture.memory(), capture.streams[0].epochs[0].1);
+        let code = memory.read(view, KERNEL_CODE + moved).map(|code| code.bytes[..2].to_vec());
+        assert_eq!(code, Some(vec![0x90, 0xc3]), "{:?}", capture.warnings);
+    }
+}
+
+#[test]
 fn a_core_whose_files_are_damaged_costs_no_other() {
     let saved = Saved::new("damaged");
     let (records, gone) = (saved.folder.join("1.switches"), saved.folder.join("4.trace"));
