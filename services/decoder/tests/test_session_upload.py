@@ -453,6 +453,8 @@ def test_losses_of_imports_tell_what_helps_there() -> None:
         "no-code: nothing is known at 0x1: /usr/bin/x: no file with build id 00 is there", imported=True
     )
     assert "--symbols" in known
+    alone = decode_knob("no-code: nothing is known at 0x1: nothing was mapped there", imported=True)
+    assert "packets alone with --image" in alone
     for why in ("[kernel]: no kernel code was given", "nothing was mapped there"):
         assert "--vmlinux" in decode_knob(f"no-kernel-code: nothing is known at 0xf: {why}", imported=True)
     module = decode_knob("no-kernel-code: nothing is known at 0xf: [net]: vmlinux has no code there", imported=True)

@@ -47,6 +47,12 @@ pub fn file(address: u64, code: &[u8], functions: &[&Function]) -> Vec<u8> {
     of_parts(&[(address, code)], functions, 0x1000)
 }
 
+/// The same of several parts, in this order.
+#[cfg(test)]
+pub fn file_of(parts: &[(u64, &[u8])]) -> Vec<u8> {
+    of_parts(parts, &[], 0x1000)
+}
+
 /// An ELF file of loaded parts, fewer than 2^16, of which the first is `.text`, and `.symtab` (System V ABI, chapter 4,
 /// and ELF-64 object file format). `code_at`: where they stand, behind the program headers.
 fn of_parts(parts: &[(u64, &[u8])], functions: &[&Function], code_at: usize) -> Vec<u8> {

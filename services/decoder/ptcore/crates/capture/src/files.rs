@@ -204,17 +204,15 @@ pub struct Loaded {
     pub executable: bool,
 }
 
-/// The loaded parts of an ELF file, by address.
+/// The loaded parts of an ELF file, in the order of its program headers, which need not be that of their addresses.
 pub fn loaded(bytes: &[u8]) -> Result<Vec<Loaded>, String> {
-    let mut parts = match FileKind::parse(bytes) {
+    let parts = match FileKind::parse(bytes) {
         Ok(FileKind::Elf32) => loaded_of::<FileHeader32<Endianness>>(bytes),
         Ok(FileKind::Elf64) => loaded_of::<FileHeader64<Endianness>>(bytes),
         Ok(_) => return Err("it is no ELF file".to_owned()),
         Err(error) => Err(error),
-    }
-    .map_err(|error| error.to_string())?;
-    parts.sort_by_key(|part| part.address);
-    Ok(parts)
+    };
+    parts.map_err(|error| error.to_string())
 }
 
 fn loaded_of<Elf: FileHeader>(bytes: &[u8]) -> Result<Vec<Loaded>, object::Error> {

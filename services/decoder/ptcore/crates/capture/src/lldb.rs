@@ -1,13 +1,13 @@
 //! Trace bundles of LLDB (`trace.json`): threads or cores, modules, switch records.
 
+mod switches;
+
 use crate::contradictions::Contradictions;
 use crate::conversion::Conversion;
-use crate::fields::{Fields, Short};
 use crate::files::{has_other, is, is_other, loaded, Files};
 use crate::ids::Impossible;
 use crate::json::{parse, Node};
-use crate::on_core::{OnCore, Sign};
-use crate::perf::record::{kind, Record, HEAD};
+use crate::on_core::Sign;
 use crate::spaces::{Content, Mapping, Spaces, KERNEL};
 use crate::timeline::attach;
 use crate::unpacked::Contents;
@@ -18,6 +18,7 @@ use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use switches::Switches;
 
 /// Where the kernel is loaded when the bundle does not say.
 const KERNEL_BASE: u64 = 0xffff_ffff_8100_0000;
@@ -40,6 +41,8 @@ struct Bundle<'p> {
     /// What records of switches say, by core and time, and those that are left out.
     signs: Vec<(u32, u64, Sign)>,
     impossible: Impossible,
+    /// Records of some who ran are not there.
+    incomplete: bool,
     /// Why files of threads and cores cannot be used.
     refusals: Vec<CaptureError>,
 }
@@ -62,6 +65,7 @@ pub fn read(path: &Path, text: &[u8], options: &Options) -> Result<Capture, Capt
         outside: BTreeSet::new(),
         signs: Vec::new(),
         impossible: Impossible::default(),
+        incomplete: false,
         refusals: Vec::new(),
     };
     bundle.capture.cpu = cpu(&trace.get("cpuInfo")?)?;
@@ -84,7 +88,7 @@ pub fn read(path: &Path, text: &[u8], options: &Options) -> Result<Capture, Capt
     } else if kernel.is_some() {
         return Err(root.error("a kernel's trace is per core: it has no `cpus`"));
     }
-    let Bundle { mut capture, spaces, outside, signs, impossible, refusals, .. } = bundle;
+    let Bundle { mut capture, spaces, outside, signs, impossible, incomplete, refusals, .. } = bundle;
     if capture.streams.is_empty() {
         let none_named = || root.error("neither `cpus` nor any thread names a trace (`iptTrace`)");
         return Err(refusals.into_iter().next().unwrap_or_else(none_named));
@@ -100,7 +104,8 @@ pub fn read(path: &Path, text: &[u8], options: &Options) -> Result<Capture, Capt
     }
     let first = capture.streams.iter().find_map(|stream| stream.switches.first());
     capture.config.reference_tsc = first.map_or(0, |switch| switch.tsc);
-    attach(&mut capture, &spaces, kernel.is_none(), options);
+    // Where records are missing, what looks like the idle thread may be anybody.
+    attach(&mut capture, &spaces, kernel.is_none() && !incomplete, options);
     // Cores write around: what one wrote first may not be there.
     capture.stays = None;
     Ok(capture)
@@ -279,8 +284,8 @@ impl Bundle<'_> {
         let named = cpu.get("contextSwitchTrace")?;
         let records = self.file(&named)?;
         let Some(content) = self.content(&named, &records)? else { return Ok(()) };
-        let mut on_core = match switches(&records, &content, conversion, id, &mut self.impossible) {
-            Ok(on_core) => on_core,
+        let told = match Switches::read(&records, &content, conversion, id, &mut self.impossible) {
+            Ok(told) => told,
             // What stands in it is not told of a file that someone else's bundle might name.
             Err(_) if self.is_outside(&records) => {
                 return Err(named.error("the file is outside of the bundle's folder, and holds no records of perf"));
@@ -290,13 +295,15 @@ impl Bundle<'_> {
                 return Ok(());
             }
         };
-        if on_core.signs().is_empty() && !self.spaces.knows(KERNEL) {
+        if told.signs.is_empty() && !self.spaces.knows(KERNEL) {
             let what =
                 format!("{} tells of no switch: nobody knows whose the packets of core {id} are", records.display());
             self.capture.warnings.push(named.error(what).to_string());
         }
-        self.signs.extend(on_core.signs().iter().map(|&(tsc, sign)| (id, tsc, sign)));
-        self.stream(&cpu.get("iptTrace")?, format!("core {id}"), Of::Core(id), on_core.switches().1)
+        self.capture.warnings.extend(told.warning(id));
+        self.incomplete |= told.incomplete;
+        self.signs.extend(told.signs.into_iter().map(|(tsc, sign)| (id, tsc, sign)));
+        self.stream(&cpu.get("iptTrace")?, format!("core {id}"), Of::Core(id), told.on_core.switches().1)
     }
 }
 
@@ -306,48 +313,20 @@ struct Part {
     offset: u64,
 }
 
-/// The parts of a file that is loaded so that its lowest part begins at `base`.
+/// The parts of a file that is loaded so that the first of its program headers is at `base`, as LLDB means it
+/// (ObjectFileELF::GetBaseAddress). That of the kernel's processor data, at 0, is another.
 fn parts(binary: &Binary, base: u64) -> Result<Vec<Part>, String> {
     let parts = loaded(binary.code(0))?;
-    let lowest = parts.first().ok_or("no part of the file is loaded")?.address;
+    let first = parts.first().ok_or("no part of the file is loaded")?.address;
     Ok(parts
         .iter()
         .filter(|part| part.executable && part.size > 0)
         .map(|part| Part {
-            address: part.address.wrapping_sub(lowest).wrapping_add(base),
+            address: part.address.wrapping_sub(first).wrapping_add(base),
             size: part.size,
             offset: part.offset,
         })
         .collect())
-}
-
-/// PERF_RECORD_SWITCH_CPU_WIDE records whose sample id is {pid, tid, time} (perf_event_open(2)).
-fn switches(
-    path: &Path,
-    data: &[u8],
-    conversion: Conversion,
-    id: u32,
-    impossible: &mut Impossible,
-) -> Result<OnCore, CaptureError> {
-    let mut core = OnCore::default();
-    let mut next = 0;
-    let damaged = |at: usize| move |what: String| CaptureError::damaged(path, at, what);
-    while let Some(record) = Record::at(data, next).map_err(damaged(next))? {
-        let at = next;
-        next += HEAD + record.body.len();
-        if record.kind != kind::SWITCH_CPU_WIDE {
-            continue;
-        }
-        let mut body = Fields::new(record.body, 8);
-        let told = (|| Ok((body.u32()?, body.u32()?, body.u64()?)))();
-        let (pid, tid, time) = told.map_err(|short: Short| damaged(at)(short.to_string()))?;
-        let tsc = conversion.ticks(time);
-        let sign = Sign::of_switch((pid, tid), record.is_switch_out());
-        if sign.who().is_none_or(|(pid, tid)| impossible.allows(id, pid, tid)) {
-            core.saw(tsc, sign);
-        }
-    }
-    Ok(core)
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use crate::Switch;
 pub type Who = (u32, u32);
 
 /// The idle thread, and whoever is not known.
-const NOBODY: Who = (0, 0);
+pub const NOBODY: Who = (0, 0);
 
 /// What a record says of a core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

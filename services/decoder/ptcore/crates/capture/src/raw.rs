@@ -39,8 +39,9 @@ fn mapping(part: &RawImage, folders: &[PathBuf]) -> Result<Mapping, CaptureError
         let wanted = part.size.map_or("bytes".to_owned(), |size| format!("{size:#x} bytes"));
         return bad(format!("{wanted} from offset {:#x} are wanted, the file has {:#x}", part.offset, bytes.len()));
     }
-    if part.address.checked_add(size - 1).is_none() {
-        return bad(format!("{size:#x} bytes from address {:#x} on reach beyond the last address", part.address));
+    if part.address.checked_add(size).is_none() {
+        let reach = "reach to the last address, 0xffffffffffffffff, or beyond: no code can be there";
+        return bad(format!("{size:#x} bytes from address {:#x} on {reach}", part.address));
     }
     let content = match Binary::load(path, &search(folders)) {
         Ok(binary) => Content::File { binary: Arc::new(binary), offset: part.offset },

@@ -3,6 +3,7 @@
 
 mod digest;
 mod generated;
+mod missing;
 mod packet_options;
 mod who_ran;
 
@@ -14,6 +15,7 @@ use crate::unpacked::{content, Contents};
 use crate::{
     divide, Bytes, Capture, CaptureError, Divided, Epochs, Kind, Of, Options, Stream, SwitchRecords, View, KERNEL,
 };
+use missing::lost_offsets;
 use packet_options::config;
 use pt_image::{Binary, Image, ImageError, Search, MAX_EPOCH};
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -127,7 +129,8 @@ pub fn read(path: &Path, text: &[u8], options: &Options) -> Result<Capture, Capt
             let told = |(count, what)| format!("core {core}: {count} of {total} changes of thread or mappings: {what}");
             archive.warnings.extend(doubts.map(told));
             overwritten |= says(&segment, "overwritten")?;
-            let lost = says(&segment, "full")?.then_some(data.len()).into_iter().collect();
+            let mut lost = lost.remove(key).unwrap_or_default();
+            lost.extend(says(&segment, "full")?.then_some(data.len()));
             let (name, of) = (format!("core {core}"), Of::Core(core));
             let stream = Stream { image: nobody, lost, switches: records.of(core), ..Stream::new(name, data, of) };
             capture.streams.push(by_switches(stream, divided, &images, &mut capture.views));
@@ -137,7 +140,7 @@ pub fn read(path: &Path, text: &[u8], options: &Options) -> Result<Capture, Capt
         let image = images.get(&pid).copied().unwrap_or(nobody);
         let data = archive.packets(&segment)?;
         let mut stream = Stream::new(format!("thread {tid}"), data, Of::Thread { pid, tid });
-        stream.image = image;
+        (stream.image, stream.lost) = (image, lost.remove(key).unwrap_or_default());
         stream.epochs = epochs(&segment, View { pid, tid, image, epoch: 0, kernel: 0, stay: 0 }, &mut capture.views)?;
         let lost = segment.find("lost_bytes")?.map_or(Ok(0), |lost| lost.address())?;
         if lost > 0 {
@@ -159,7 +162,11 @@ pub fn read(path: &Path, text: &[u8], options: &Options) -> Result<Capture, Capt
     if !archive.refusals.is_empty() && capture.streams.iter().all(|stream| stream.data.is_empty()) {
         return Err(archive.refusals.swap_remove(0));
     }
-    capture.warnings = archive.warnings;
+    for note in manifest.elements("notes")? {
+        capture.warnings.push(note.text()?.to_owned());
+    }
+    let noted: HashSet<_> = capture.warnings.iter().cloned().collect();
+    capture.warnings.extend(archive.warnings.into_iter().filter(|warning| !noted.contains(warning)));
     capture.warnings.extend(archive.refusals.iter().map(|error| format!("{error}: its packets are left out")));
     Ok(capture)
 }
@@ -213,18 +220,6 @@ fn load(path: &Path, mapped: &str, search: &Search) -> Result<(Binary, Option<St
     let bytes = pt_image::Bytes::open(&unpacked(path)?.0).map_err(|error| format!("{}: {error}", path.display()))?;
     let binary = Binary::of(path, bytes, &search).map_err(|error| error.to_string())?;
     Ok((binary, refusal))
-}
-
-/// Where packets are missing, by the key of the object: each of its segments says so of its own.
-fn lost_offsets<'j>(manifest: &Node<'j>) -> Result<HashMap<&'j str, Vec<usize>>, CaptureError> {
-    let mut lost: HashMap<_, Vec<_>> = HashMap::new();
-    for segment in manifest.elements("segments")? {
-        for offset in segment.elements("lost_offsets")? {
-            lost.entry(segment.get("key")?.text()?).or_default().push(offset.address()? as usize);
-        }
-    }
-    lost.values_mut().for_each(|offsets| offsets.sort_unstable());
-    Ok(lost)
 }
 
 /// So many bytes of the code file from where the change says.

@@ -160,6 +160,28 @@ fn a_process_that_executes_a_program_again_keeps_what_it_ran_before() {
 }
 
 #[test]
+fn a_process_that_is_forked_with_the_number_of_one_that_ended_runs_what_its_parent_does() {
+    let mut container = Container::new();
+    container.executes(7, &NOP_RET).ran(7, 0);
+    let forked = |container: &mut Container, program: bool| {
+        container.record(6, &[7, 7, 8, 8], b"");
+        if program {
+            container.record(1, &[8, 4], b"work\0").record(2, &[8, 8], b"");
+        }
+    };
+    forked(&mut container, true);
+    container.ran(8, 1).executes(8, &TWO_NOPS_RET).ran(8, 0).ran(8, 1);
+    container.ran(7, 1).ran(7, 2);
+    forked(&mut container, true);
+    container.ran(8, 4);
+    forked(&mut container, false);
+    container.ran(8, 9);
+    let capture = container.open("again");
+    assert_eq!(capture.warnings, Vec::<String>::new());
+    assert_eq!(instructions(&capture), [3 * 2, 2 + 2 * 3 + 2 * 2]);
+}
+
+#[test]
 fn a_buffer_that_is_missing_is_a_loss_at_its_place() {
     let mut container = Container::new();
     container.executes(7, &NOP_RET).ran(7, 3).ran(7, 5);

@@ -111,10 +111,15 @@ fn an_image_that_cannot_be_is_refused_with_the_reason() {
         let images = vec![RawImage { file: code.clone(), offset, size, address }];
         open(&packets, &Options { images, ..Options::default() }).err().map(|error| error.to_string())
     };
-    assert_eq!(refused(0, Some(0x1000), u64::MAX - 0xfff), None);
+    assert_eq!(refused(0, Some(0xfff), u64::MAX - 0xfff), None);
     for (offset, size, address, why) in [
         (0, Some(0), 0x1000, "an image of no bytes is none"),
-        (0, None, u64::MAX - 0xfff, "0x1001 bytes from address 0xfffffffffffff000 on reach beyond the last address"),
+        (
+            0,
+            Some(0x1000),
+            u64::MAX - 0xfff,
+            "0x1000 bytes from address 0xfffffffffffff000 on reach to the last address",
+        ),
         (0x1001, None, 0x1000, "bytes from offset 0x1001 are wanted, the file has 0x1001"),
         (1, Some(0x1001), 0x1000, "0x1001 bytes from offset 0x1 are wanted, the file has 0x1001"),
     ] {

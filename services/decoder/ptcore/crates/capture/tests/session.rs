@@ -111,6 +111,20 @@ fn keys_stay_inside_the_store_and_code_inside_its_file() {
 }
 
 #[test]
+fn a_thread_s_segment_says_where_packets_are_missing_and_the_manifest_what_is_to_be_known() {
+    let Some(store) = store("lost-offsets", MAPS) else { return };
+    let manifest = store.0.join("raw/s1/manifest.json");
+    let text = std::fs::read_to_string(&manifest).unwrap();
+    let text = text.replace("\"epochs\"", "\"lost_offsets\": [120, 110, 120], \"epochs\"");
+    std::fs::write(&manifest, text.replace("\"maps\"", "\"notes\": [\"it began late\"], \"maps\"")).unwrap();
+    let capture = open(&store.0.join("raw/s1"), &Options::default()).unwrap();
+    assert_eq!(
+        (&capture.streams[0].lost[..], &capture.warnings[..]),
+        (&[110, 120][..], &["it began late".to_owned()][..])
+    );
+}
+
+#[test]
 fn segments_of_one_object_are_the_stream_of_a_core() {
     let Some(store) = store("core-session", MAPS) else { return };
     let manifest = store.0.join("raw/s1/manifest.json");

@@ -11,14 +11,15 @@ _BINARY = (
     " then permille report SESSION --again"
 )
 _KERNEL = "import again with --vmlinux FILE, or --kcore and --kallsyms; packets alone with an --image of it"
+_CODE = "import again with the binaries: --symbols FOLDER; packets alone with --image FILE:OFFSET:SIZE:ADDRESS"
 _IMPORTED = {
     "bpf": "none: record user code alone (perf record -e intel_pt//u)",
     "no kernel code": _KERNEL,
     "has no code there": "import again with the kernel as it ran: --kcore and --kallsyms of the recorded boot",
     "no-kernel-code": _KERNEL,
     "jitdump": "record with the jitdump file of the program, and import again with --symbols FOLDER",
-    "nothing was mapped": "import again with the binaries: --symbols FOLDER",
-    "no-code": "import again with the binaries: --symbols FOLDER",
+    "nothing was mapped": _CODE,
+    "no-code": _CODE,
     "before-first-psb": "none: a recording that begins anywhere is understood from its first synchronisation point on",
     "missing-packets": _RECORDER,
     "overflow": _RECORDER,

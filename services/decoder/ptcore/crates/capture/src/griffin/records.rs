@@ -33,8 +33,8 @@ pub struct Records<'d> {
     pub names: BTreeMap<(u32, u32), String>,
     /// Processes that were told of.
     told: BTreeSet<u32>,
-    /// By child: a process and which of its programs it ran.
-    parents: BTreeMap<u32, (u32, usize)>,
+    /// By child and the program that it began with: a process and which of its programs that ran.
+    parents: BTreeMap<(u32, usize), (u32, usize)>,
     /// How often code took the place of other code.
     pub replaced: u64,
     /// Records of kinds that are not known, by kind.
@@ -144,13 +144,31 @@ impl<'d> Records<'d> {
             }
             FORK => {
                 let (parent, _, child, _) = (id(&mut fields)?, fields.u64()?, id(&mut fields)?, fields.u64()?);
-                self.parents.insert(child, (parent, self.program(parent)));
+                let of_parent = (parent, self.program(parent));
+                self.born(child);
+                self.parents.insert((child, self.program(child)), of_parent);
             }
             // Code is known by its pages, the end of a thread by its packets.
             IMAGE | UNMAP | SECTION | THREAD_END | AUDIT => {}
             _ => *self.unknown.entry(kind).or_default() += 1,
         }
         Ok(())
+    }
+
+    /// One that has the number of a process that was forked before takes nothing over from it: that one has ended, and leaves no
+    /// buffer to be written late.
+    fn born(&mut self, child: u32) {
+        if self.parents.range((child, 0)..=(child, usize::MAX)).next().is_none() {
+            return;
+        }
+        self.told.remove(&child);
+        let programs = self.programs.entry(child).or_default();
+        programs.resize(programs.len().max(1) + 1, Pages::new());
+        let program = programs.len() - 1;
+        for (_, thread) in self.threads.iter_mut().filter(|((_, pid), _)| *pid == child) {
+            thread.begins(program);
+            thread.at = thread.parts.len() - 1;
+        }
     }
 
     pub fn have_packets(&self) -> bool {
@@ -165,9 +183,9 @@ impl<'d> Records<'d> {
     /// The pages of a program, and behind them those of the processes that it was forked from.
     pub fn line(&self, pid: u32, program: usize) -> Vec<&Pages<'d>> {
         let (mut seen, mut line, mut next) = (BTreeSet::new(), Vec::new(), Some((pid, program)));
-        while let Some((pid, program)) = next.filter(|&(pid, _)| line.len() <= MAX_ANCESTORS && seen.insert(pid)) {
+        while let Some((pid, program)) = next.filter(|&of| line.len() <= MAX_ANCESTORS && seen.insert(of)) {
             line.extend(self.programs.get(&pid).and_then(|programs| programs.get(program)));
-            next = self.parents.get(&pid).copied().filter(|_| program == 0);
+            next = self.parents.get(&(pid, program)).copied();
         }
         line
     }

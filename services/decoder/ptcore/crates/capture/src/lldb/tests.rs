@@ -1,6 +1,8 @@
 use super::*;
 use crate::elf;
+use crate::perf::record::kind;
 use pt_flow::CodeMemory;
+use pt_packet::{writer, Compression, Ip, Packet};
 
 #[test]
 fn a_bundle_leads_to_no_file_that_holds_something_else_and_lacks_what_is_gone() {
@@ -40,18 +42,23 @@ fn a_bundle_leads_to_no_file_that_holds_something_else_and_lacks_what_is_gone() 
 }
 
 fn record(out: bool, pid: i32, tid: i32, time: u64) -> Vec<u8> {
+    switch(out, [pid, tid], [0, 0], time)
+}
+
+/// `other`: who comes, or left in front of it.
+fn switch(out: bool, who: [i32; 2], other: [i32; 2], time: u64) -> Vec<u8> {
     let misc = if out { 1u16 << 13 } else { 0 };
-    let who = [0, 0, pid, tid].map(i32::to_le_bytes).concat();
+    let who = [other, who].concat().into_iter().flat_map(i32::to_le_bytes).collect::<Vec<_>>();
     [&kind::SWITCH_CPU_WIDE.to_le_bytes()[..], &misc.to_le_bytes(), &[32, 0], &who, &time.to_le_bytes()].concat()
 }
 
 #[test]
 fn a_thread_that_has_ended_leaves_without_a_name() {
     let records = [record(false, 7, 9, 10), record(true, -1, -1, 20), record(false, -1, -1, 30)].concat();
-    let switches =
-        switches(Path::new("45"), &records, Conversion { mult: 1, shift: 0, zero: 0 }, 45, &mut Impossible::default())
-            .unwrap();
-    let told: Vec<_> = switches.switches().1.iter().map(|one| (one.tsc, one.pid, one.tid, one.enters)).collect();
+    let clock = Conversion { mult: 1, shift: 0, zero: 0 };
+    let switches = Switches::read(Path::new("45"), &records, clock, 45, &mut Impossible::default()).unwrap();
+    let told: Vec<_> =
+        switches.on_core.switches().1.iter().map(|one| (one.tsc, one.pid, one.tid, one.enters)).collect();
     assert_eq!(told, [(10, 7, 9, true), (20, 7, 9, false), (30, 0, 0, true)]);
 }
 
@@ -122,6 +129,24 @@ fn the_kernel_of_a_bundle_is_its_copy_among_the_modules() {
 }
 
 #[test]
+fn a_file_is_loaded_from_its_first_program_header_on() {
+    let saved = Saved::new("first");
+    let parts = [(KERNEL_CODE, &[0x90, 0xc3][..]), (KERNEL_CODE + 0x100_0000, &[1; 16]), (0, &[2; 16])];
+    std::fs::write(saved.folder.join("modules/boot/vmlinux"), elf::file_of(&parts)).unwrap();
+    for (place, moved) in [("", 0), (r#", "loadAddress": "0xffffffff8f000000""#, 0xe00_0000)] {
+        let capture = saved.open(&format!(
+            r#"{{"type": "intel-pt", "cpuInfo": {{"vendor": "GenuineIntel", "family": 6, "model": 85, "stepping": 4}},
+            "tscPerfZeroConversion": {{"timeMult": 1, "timeShift": 0, "timeZero": "0"}},
+            "cpus": [{{"id": 0, "contextSwitchTrace": "0.switches", "iptTrace": "9.trace"}}],
+            "kernel": {{"file": "/boot/vmlinux"{place}}}}}"#
+        ));
+        let (memory, view) = (capture.memory(), capture.streams[0].epochs[0].1);
+        let code = memory.read(view, KERNEL_CODE + moved).map(|code| code.bytes[..2].to_vec());
+        assert_eq!(code, Some(vec![0x90, 0xc3]), "{:?}", capture.warnings);
+    }
+}
+
+#[test]
 fn a_core_whose_files_are_damaged_costs_no_other() {
     let saved = Saved::new("damaged");
     let (records, gone) = (saved.folder.join("1.switches"), saved.folder.join("4.trace"));
@@ -165,6 +190,79 @@ fn of_core(saved: &Saved, switches: &[u8], trace: &[u8]) -> Capture {
         "processes": [{"pid": 7, "threads": [{"tid": 9}], "modules": [{"file": "modules/usr/bin/work",
             "systemPath": "/usr/bin/work", "loadAddress": "0x400000"}]}]}"#,
     )
+}
+
+/// Runs of user code of 50 ticks, each with its time and first address, and where they begin.
+fn ran(runs: &[(u64, u64)]) -> (Vec<u8>, Vec<usize>) {
+    let (mut trace, mut begins) = (Vec::new(), Vec::new());
+    [Packet::Psb, Packet::Psbend].into_iter().for_each(|packet| writer::write(&mut trace, packet));
+    for &(tsc, payload) in runs {
+        writer::write(&mut trace, Packet::Tsc(tsc));
+        begins.push(trace.len());
+        let enables = Packet::TipPge(Ip { compression: Compression::Full, payload });
+        let run = [enables, Packet::Tsc(tsc + 50), Packet::TipPgd(Ip::SUPPRESSED)];
+        run.into_iter().for_each(|packet| writer::write(&mut trace, packet));
+    }
+    (trace, begins)
+}
+
+/// Whose run is which.
+fn whose(capture: &Capture, begins: &[usize]) -> Vec<(u32, u32)> {
+    let epochs = &capture.streams[0].epochs;
+    let view = |at: usize| capture.views[epochs[epochs.partition_point(|&(from, _)| from <= at) - 1].1 as usize];
+    begins.iter().map(|&at| (view(at).pid, view(at).tid)).collect()
+}
+
+#[test]
+fn what_ran_while_the_records_tell_of_nobody_is_nobodys() {
+    let saved = Saved::new("compact");
+    let (ours, other, idle) = ([7, 9], [99, 99], [0, 0]);
+    let (trace, begins) = ran(&[(110, MODULE), (210, 0x1000), (310, 0x2000), (410, 0x1000), (510, MODULE)]);
+    let all = |comes: [i32; 2]| {
+        let first = [switch(false, ours, idle, 100), switch(true, ours, comes, 200)].concat();
+        let last = [switch(false, ours, comes, 500), switch(true, ours, idle, 600)].concat();
+        (first, last)
+    };
+    let (nobody, thread) = ((0, 0), (7, 9));
+    for comes in [other, idle] {
+        let (first, last) = all(comes);
+        let capture = of_core(&saved, &[first, last].concat(), &trace);
+        assert_eq!(whose(&capture, &begins), [thread, nobody, nobody, nobody, thread], "{:?}", capture.warnings);
+        assert_eq!(capture.warnings, Vec::<String>::new());
+    }
+    let (first, last) = all(other);
+    let between = [switch(false, other, ours, 201), switch(true, other, ours, 499)].concat();
+    let capture = of_core(&saved, &[first, between, last].concat(), &trace);
+    assert_eq!(whose(&capture, &begins), [thread, (99, 99), (99, 99), (99, 99), thread]);
+}
+
+#[test]
+fn a_thread_that_left_unseen_was_there_until_the_next_one_came() {
+    let saved = Saved::new("unseen");
+    let (trace, begins) = ran(&[(110, MODULE), (210, 0x1000), (310, MODULE)]);
+    let told = |left: [i32; 2]| {
+        let records = [switch(false, [7, 9], [0, 0], 100), switch(false, [7, 8], left, 300)].concat();
+        let capture = of_core(&saved, &records, &trace);
+        assert_eq!(whose(&capture, &begins), [(7, 9), (7, 9), (7, 8)]);
+        capture.warnings
+    };
+    assert_eq!(told([-1, -1]), Vec::<String>::new());
+    let [warning] = &told([99, 99])[..] else { panic!("one warning") };
+    assert!(warning.contains("thread 8 comes, and thread 9 has not left"), "{warning}");
+}
+
+#[test]
+fn records_of_switches_that_were_lost_are_told() {
+    let saved = Saved::new("lost");
+    let lost = |kind: u32, body: &[u64]| {
+        let body: Vec<_> = body.iter().flat_map(|word| word.to_le_bytes()).collect();
+        [&kind.to_le_bytes()[..], &[0, 0], &(8 + body.len() as u16).to_le_bytes(), &body].concat()
+    };
+    let (first, second) = (lost(kind::LOST, &[0, 4, 9 << 32 | 7, 550]), lost(kind::LOST_SAMPLES, &[2, 0, 580]));
+    let records = [record(false, 7, 9, 100), first, second, record(true, 7, 9, 600)].concat();
+    let doubt = "what ran there may be told of another thread";
+    let told = format!("core 0: 6 records of switches were lost, the first in front of TSC 550: {doubt}");
+    assert_eq!(of_core(&saved, &records, &pt_packet::PSB).warnings, [told]);
 }
 
 #[test]
