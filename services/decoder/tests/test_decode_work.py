@@ -77,7 +77,8 @@ async def test_a_decode_waits_for_what_its_machine_lacks(
     request = decoder_pb2.DecodeRequest(session="nodes/n/sessions/s1")
     operations = await replica(etcd)
     operation, _ = await operations.create(request, "r1")
-    decode, lacking = bench.decoder.decode, [exhausted("decoder", OSError(errno.EMFILE, "too many open files"))]
+    decode, lacks = bench.decoder.decode, exhausted("decoder", OSError(errno.EMFILE, "too many open files"))
+    lacking = [lacks] if lacks is not None else []
 
     async def decode_later(*arguments: Any, **options: Any) -> DecodedSession:
         if lacking:
