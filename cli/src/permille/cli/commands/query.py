@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Annotated
 
@@ -38,7 +39,7 @@ def query(
 
       permille query "SELECT name, max(end_ns - start_ns) AS longest FROM calls GROUP BY name ORDER BY 2 DESC LIMIT 10"
     """
-    text = sys.stdin.read() if sql == "-" else sql
+    text = _utf8(sys.stdin.read() if sql == "-" else sql)
     found = in_mesh(invocation.config, lambda client: tables.query(client, text, max_rows))
     if invocation.as_json:
         for piece in answer_json(found.columns, found.blocks(), found.truncated):
@@ -47,3 +48,12 @@ def query(
     print_answer(invocation.console, found.columns, found.blocks)
     if found.truncated:
         invocation.notes.print(f"there are more than {max_rows:,} rows: --max-rows, or `permille export` for all")
+
+
+def _utf8(text: str) -> str:
+    """What Python could not read because the locale has no UTF-8; what is none stays as it is."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return os.fsencode(text).decode(errors="surrogateescape")
+    return text
