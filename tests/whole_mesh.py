@@ -21,7 +21,7 @@ import psutil
 import pytest
 from permille.cli import tables
 from permille.cli.client import MeshClient, in_mesh
-from permille.cli.rendering.answer_table import plain
+from permille.cli.rendering.answer_json import plain
 from permille.controller.domain.vpt_backend import VptBackend
 from permille.controller.domain.vpt_layout import Control, State
 from permille.mesh.config import MeshConfig, load

@@ -12,7 +12,10 @@ from rich.console import Console
 
 def lines(rows: list[dict[str, Any]], width: int = 40) -> list[str]:
     out = io.StringIO()
-    print_answer(Console(file=out, width=width), list(rows[0]), rows)
+    columns = [list(column) for column in zip(*(row.values() for row in rows), strict=True)]
+    # Some rows at a time: the table is the same.
+    some = [[column[begin : begin + 7] for column in columns] for begin in range(0, len(rows), 7)]
+    print_answer(Console(file=out, width=width), list(rows[0]), lambda: some)
     return [line.rstrip() for line in out.getvalue().splitlines()]
 
 
@@ -31,6 +34,12 @@ def test_what_is_too_long_for_the_terminal_is_folded_in_its_column() -> None:
     ]
 
 
+@pytest.mark.parametrize("widest", [0, 19])
+def test_a_column_is_as_wide_as_its_widest_row_wherever_that_is(widest: int) -> None:
+    rows = [{"n": 10**6 if number == widest else number, "name": "f"} for number in range(20)]
+    assert {len(line) for line in lines(rows)} == {len("1000000  name"), len("1000000  f")}
+
+
 @pytest.mark.parametrize("long", [0, 7, 1023, 1024])
 def test_each_row_is_there_once_and_in_order(long: int) -> None:
     rows = [{"number": number, "text": "x" * 60 if number == long else "y"} for number in range(2500)]
@@ -41,7 +50,7 @@ def test_each_row_is_there_once_and_in_order(long: int) -> None:
 def test_an_answer_may_have_no_rows_or_columns() -> None:
     out = io.StringIO()
     for columns in (["name"], []):
-        print_answer(Console(file=out, width=40), columns, [])
+        print_answer(Console(file=out, width=40), columns, lambda: [])
     assert out.getvalue().split() == ["name"]
 
 

@@ -6,11 +6,14 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from permille.cli.diagnosis import machine
+from permille.mesh.config import MeshConfig, load
 
 from .conftest import Mesh, await_true, end, new_mesh, permille_alone, running
 
@@ -260,6 +263,44 @@ def test_the_doctor_and_the_bundle_work_without_a_mesh(tmp_path: Path) -> None:
     bundle = permille_alone("support-bundle", "-o", file, "--json", "--state-dir", tmp_path / "state")
     assert bundle.returncode == 0, bundle.stderr
     assert "missing.txt" in json.loads(bundle.stdout)["files"]
+
+
+AS_ANOTHER_USER = """
+import asyncio, io, os, sys, tarfile
+from permille.cli.diagnosis.diagnosis import diagnose
+from permille.cli.diagnosis.support_bundle import SupportBundle
+from permille.mesh.config import MeshConfig, load
+config = load(MeshConfig, overrides={"state_dir": sys.argv[1]}, environment={})
+if os.getuid() == 0:
+    os.setuid(65534)
+found = asyncio.run(diagnose(config))
+print(len(found.checks), found.mesh.error.reason, next(check for check in found.checks if check.name == "store"))
+bundle = asyncio.run(SupportBundle(config, None, {}).archive())
+with tarfile.open(fileobj=io.BytesIO(bundle)) as archive:
+    print(archive.extractfile("permille-support/missing.txt").read().decode())
+"""
+
+
+def test_the_doctor_and_the_bundle_work_for_a_user_who_may_not_enter_the_state_folder(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    (state / "logs").mkdir(parents=True)
+    (state / "etcd").mkdir()
+    (state / "etcd" / "endpoint").write_text("127.0.0.1:1")
+    state.chmod(0)
+    told = subprocess.run(
+        [sys.executable, "-c", AS_ANOTHER_USER, state], check=True, capture_output=True, text=True
+    ).stdout
+    assert told.startswith("9 STATE_DIR_UNUSABLE Check(name='store', available=False")
+    assert f"{state / 'store'} may not be seen by this user: Permission denied" in told
+    assert f"{state / 'logs'}: Permission denied" in told
+
+
+def test_what_cannot_be_looked_at_does_not_hide_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "_SHARED_MEMORY", tmp_path / "none")
+    checks = {check.name: check for check in machine.machine_checks(load(MeshConfig, environment={}))}
+    assert len(checks) == 9
+    assert checks["shared_memory"].detail == f"cannot be looked at: {tmp_path / 'none'}: No such file or directory"
+    assert not checks["shared_memory"].available
 
 
 def test_the_doctor_names_the_fix_for_what_is_missing(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from permille.cli.output_file import write_file
-from permille.mesh.errors import InvalidArgument, ResourceExhausted
+from permille.mesh.errors import InvalidArgument, NotFound, PermissionDenied, ResourceExhausted
 
 
 def test_a_file_that_ulimit_does_not_let_grow_has_no_room(tmp_path: Path) -> None:
@@ -49,6 +49,15 @@ def test_where_a_folder_is_a_file_in_it_is_to_be_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgument) as error:
         write_file(tmp_path, [b"page"])
     assert "mkdir" not in error.value.help and str(tmp_path / "NAME") in error.value.help
+
+
+def test_a_folder_is_to_be_made_where_there_is_none(tmp_path: Path) -> None:
+    with pytest.raises(NotFound) as error:
+        write_file(tmp_path / "none" / "out", [b"page"])
+    assert f"mkdir -p {tmp_path / 'none'}" in error.value.help
+    with pytest.raises(PermissionDenied) as denied:
+        write_file(Path("/proc/out"), [b"page"])
+    assert "mkdir" not in denied.value.help
 
 
 def test_the_way_out_of_a_full_disk_names_no_option(tmp_path: Path) -> None:

@@ -122,6 +122,15 @@ def test_what_is_no_utf_8_is_told(mesh: Mesh, tmp_path: Path, words: list[str]) 
     assert ("--pid" in error["help"]) == ("--name" in words)
 
 
+@pytest.mark.parametrize("sql", ["SELECT 'ü名' AS text", "-"])
+def test_a_query_is_read_as_utf_8_where_the_locale_has_none(mesh: Mesh, tmp_path: Path, sql: str) -> None:
+    (tmp_path / "sql").write_text("SELECT 'ü名' AS text")
+    environment = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": ":strict"}
+    words = ["query", sql, "--state-dir", str(mesh.state)]
+    done = permille_into(f"<{tmp_path}/sql", words, tmp_path, environment=environment, stdout=subprocess.PIPE)
+    assert done.stdout.split() == ["text", "\\xfc\\u540d"], done.stderr
+
+
 def test_what_an_encoding_does_not_have_is_written_out(tmp_path: Path) -> None:
     file = os.fsencode(tmp_path) + b"/trace\xff.pt"
     Path(os.fsdecode(file)).write_bytes(ROUND)

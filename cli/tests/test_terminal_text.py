@@ -33,7 +33,7 @@ def test_other_names_stay_as_they_are(name: str) -> None:
 
 def test_tables_keep_a_name_on_its_line(capsys: pytest.CaptureFixture[str]) -> None:
     session = ListedSession(name="nodes/n/sessions/s", state="DECODED", target=EVIL)
-    print_answer(console_for(False), ["name"], [{"name": EVIL}])
+    print_answer(console_for(False), ["name"], lambda: [[[EVIL]]])
     for table in (capsys.readouterr().out, printed(session_table([session]), capsys)):
         head, row = table.splitlines()
         assert WRITTEN_OUT in row

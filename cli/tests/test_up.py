@@ -107,6 +107,19 @@ def test_a_second_signal_kills(own_mesh: Mesh) -> None:
     await_true(lambda: not alive(left), 60, f"the end of {left}")
 
 
+def test_whom_a_lost_terminal_is_nothing_to_goes_on(own_mesh: Mesh) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        own_mesh.start()
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert own_mesh.up is not None
+    own_mesh.up.send_signal(signal.SIGHUP)
+    assert own_mesh.run("query", "SELECT count(*) FROM sessions").returncode == 0
+    assert "draining" not in own_mesh.log
+    assert own_mesh.stop() == 0
+
+
 def test_a_wrong_setting_ends_the_start_with_what_the_service_says(tmp_path: Path) -> None:
     config = tmp_path / "permille.toml"
     config.write_text("[controller]\nbudget_bytes = 1\n")

@@ -161,6 +161,23 @@ def test_without_any_etcd_the_way_out_is_named(tmp_path: Path) -> None:
     assert "permille up" in caught.value.help
 
 
+def test_a_state_folder_of_somebody_else_is_not_said_to_have_no_etcd(tmp_path: Path) -> None:
+    closed = tmp_path / "state"
+    (closed / "etcd").mkdir(parents=True)
+    (closed / "etcd" / "endpoint").write_text("127.0.0.1:1")
+    closed.chmod(0)
+    code = (
+        "import os, sys\nfrom permille.mesh.config import MeshConfig, load\n"
+        "from permille.mesh.errors import PermissionDenied\n"
+        "config = load(MeshConfig, overrides={'state_dir': sys.argv[1]}, environment={})\n"
+        "if os.getuid() == 0:\n    os.setuid(65534)\n"
+        "try:\n    config.etcd_endpoints()\nexcept PermissionDenied as error:\n    print(error.reason, error.message)"
+    )
+    ran = subprocess.run([sys.executable, "-c", code, closed], check=True, capture_output=True, text=True)
+    assert ran.stdout.startswith("STATE_DIR_UNUSABLE ")
+    assert str(closed) in ran.stdout
+
+
 def test_flags_are_made_from_the_settings() -> None:
     file, overrides = parse(
         "p", CoverageConfig, ["--config", "/c.toml", "--log-level=debug", "--coverage-budget-bytes", "9"]

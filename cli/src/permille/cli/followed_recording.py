@@ -46,7 +46,13 @@ async def recorded(
     """The finished operation. Raises its error."""
     started = await begun(client, wish, request_id)
     with ProgressDisplay(invocation.notes, silent=invocation.as_json) as display:
-        following = OperationProgress(client.coverage, tell=display.tell, away=display.away, patience_s=patience_s)
+        following = OperationProgress(
+            client.coverage,
+            tell=display.tell,
+            away=display.away,
+            patience_s=patience_s,
+            later=later_shown(started.name),
+        )
         nodes = sorted({node.node for node in (*plan.nodes, *plan.later)}) if plan is not None else []
         async with AsyncExitStack() as told:
             await told.enter_async_context(trouble_told(client, started.name, nodes, display.trouble))
@@ -59,6 +65,11 @@ async def begun(client: MeshClient, wish: coverage_pb2.CoverageRequest, request_
     """The operation, or the one that the same request_id began before. Raises the service's error."""
     request = coverage_pb2.StartCoverageRequest(request_id=request_id or secrets.token_hex(16), coverage=wish)
     return (await answer((await client.coverage()).StartCoverage(request))).operation
+
+
+def later_shown(name: str) -> str:
+    """What shows how an operation goes on for which nobody waits any more."""
+    return f"`permille coverage get {name}` shows how far it is; `permille coverage cancel` ends it"
 
 
 def result_of(done: operation_pb2.Operation) -> coverage_pb2.CoverageResult:

@@ -10,6 +10,7 @@ from typing import Any
 
 from permille.api.operation.v1 import operation_pb2
 from permille.cli.client import answer
+from permille.cli.heeded_signals import heeded
 from permille.cli.patience import AWAY
 from permille.mesh.backoff import Backoff
 from permille.mesh.errors import Cancelled, PermilleError, Unavailable
@@ -26,7 +27,8 @@ class OperationProgress:
     """`stub` gives the service's stub anew for each call; it has WaitOperation and CancelOperation.
 
     `tell` gets each progress, `away` why nobody answers now; after `patience_s` without an answer it gives up.
-    `cancels`: whether Ctrl-C asks for the operation's end, or only stops waiting for it.
+    `cancels`: whether Ctrl-C asks for the operation's end, or only stops waiting for it. `later`: what shows how an
+    operation goes on for which nobody waits any more.
     """
 
     def __init__(
@@ -36,39 +38,42 @@ class OperationProgress:
         tell: Callable[[operation_pb2.Progress], None],
         away: Callable[[PermilleError], None],
         patience_s: float,
+        later: str,
         cancels: bool = True,
     ) -> None:
         self._stub = stub
         self._tell = tell
         self._away = away
         self._patience_s = patience_s
+        self._later = later
         self._cancels = cancels
         self._interrupted = asyncio.Event()
-        self._interrupts = 0
+        self._asking = False
+        self._asked = False
 
     async def follow(self, operation: Operation) -> Operation:
-        """The operation when it is done and well. Ctrl-C asks for its end, a second one stops waiting for it.
+        """The operation when it is done and well. Ctrl-C or SIGTERM asks for its end, a second stops waiting for it.
+
+        A terminal that is gone (SIGHUP) only stops waiting: nobody asked for the end of what was begun there.
 
         Raises the error that it failed with, `Cancelled`, or `Unavailable` when this gives up; the operation goes on.
         """
-        loop = asyncio.get_running_loop()
         task = asyncio.current_task()
 
-        def interrupt() -> None:
-            self._interrupts += 1
-            self._interrupted.set()
-            if (self._interrupts > 1 or not self._cancels) and task is not None:
+        def leave() -> None:
+            if task is not None:
                 task.cancel()
 
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, interrupt)
+        def interrupt() -> None:
+            if self._interrupted.is_set() or not self._cancels:
+                leave()
+            self._interrupted.set()
+
         try:
-            done = await self._until_done(operation)
+            with heeded({signal.SIGINT: interrupt, signal.SIGTERM: interrupt, signal.SIGHUP: leave}):
+                done = await self._until_done(operation)
         except asyncio.CancelledError:
-            raise (_left_alone if self._cancels else _goes_on)(operation) from None
-        finally:
-            for number in (signal.SIGINT, signal.SIGTERM):
-                loop.remove_signal_handler(number)
+            raise self._left(operation) from None
         error = operation_error(done)
         if error is not None:
             raise error
@@ -77,15 +82,13 @@ class OperationProgress:
     async def _until_done(self, operation: Operation) -> Operation:
         backoff = Backoff(0.2, 2.0)
         answered = time.monotonic()
-        cancelled = False
         while not operation.done:
             self._tell(operation.progress)
             try:
-                if self._interrupted.is_set() and not cancelled:
+                if self._interrupted.is_set() and not self._asked:
                     operation = await self._cancel(operation)
-                    cancelled = True
                 else:
-                    operation = await self._changed(operation, until_interrupted=not cancelled)
+                    operation = await self._changed(operation)
             except PermilleError as error:
                 if error.code not in AWAY:
                     raise
@@ -99,11 +102,11 @@ class OperationProgress:
         self._tell(operation.progress)
         return operation
 
-    async def _changed(self, operation: Operation, *, until_interrupted: bool) -> Operation:
+    async def _changed(self, operation: Operation) -> Operation:
         waiting = asyncio.create_task(self._wait(operation))
         pressed = asyncio.create_task(self._interrupted.wait())
         try:
-            watched = {waiting, pressed} if until_interrupted else {waiting}
+            watched = {waiting} if self._asked else {waiting, pressed}
             await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
             return waiting.result() if waiting.done() else operation
         finally:
@@ -122,8 +125,23 @@ class OperationProgress:
     async def _cancel(self, operation: Operation) -> Operation:
         stub = await self._stub()
         request = operation_pb2.CancelOperationRequest(name=operation.name)
+        self._asking = True
         changed: Operation = (await answer(stub.CancelOperation(request, timeout=_ANSWER_S))).operation
+        self._asked = True
         return changed
+
+    def _left(self, operation: Operation) -> Cancelled:
+        state = "goes on"
+        if self._asked:
+            state = "was asked to end and is still ending"
+        elif self._asking:
+            state = "goes on, unless it still heard that it is to end"
+        return Cancelled(
+            f"{operation.name} {state}",
+            reason="INTERRUPTED",
+            help=self._later,
+            metadata={"operation": operation.name},
+        )
 
 
 def _gave_up(operation: Operation, error: PermilleError, patience_s: float) -> Unavailable:
@@ -131,23 +149,5 @@ def _gave_up(operation: Operation, error: PermilleError, patience_s: float) -> U
         f"for {patience_s:g} s nobody said how far {operation.name} is: {error.message}",
         reason="OPERATION_UNKNOWN",
         help="it goes on as soon as the mesh is back; `permille sessions` shows what came of it",
-        metadata={"operation": operation.name},
-    )
-
-
-def _left_alone(operation: Operation) -> Cancelled:
-    return Cancelled(
-        f"{operation.name} was asked to end and is still ending",
-        reason="INTERRUPTED",
-        help="`permille sessions` shows what came of it",
-        metadata={"operation": operation.name},
-    )
-
-
-def _goes_on(operation: Operation) -> Cancelled:
-    return Cancelled(
-        f"{operation.name} goes on",
-        reason="INTERRUPTED",
-        help=f"`permille coverage get {operation.name}` shows how far it is; `permille coverage cancel` ends it",
         metadata={"operation": operation.name},
     )

@@ -108,7 +108,8 @@ def _cannot_write(file: Path, error: OSError) -> PermilleError:
         return InvalidArgument(
             message, reason="OUTPUT_IS_FOLDER", help=f"name a file in it: {file / 'NAME'}", metadata=metadata
         )
-    if error.errno in (errno.ENOENT, errno.ENOTDIR):
+    # Folders of the kernel's (/proc) say so, too, of what they do not take.
+    if error.errno in (errno.ENOENT, errno.ENOTDIR) and not file.parent.is_dir():
         return NotFound(
             message, reason="OUTPUT_FOLDER", help=f"make the folder: mkdir -p {file.parent}", metadata=metadata
         )

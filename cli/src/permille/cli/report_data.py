@@ -117,7 +117,13 @@ async def decode(
     while started.HasField("error") or (started.done and not request_id):
         request.request_id = f"{first}-{operation_id(started.name)}"
         started = await patience.until_answered(lambda: started_as(request))
-    following = OperationProgress(client.decoder, tell=display.tell, away=display.away, patience_s=patience_s)
+    following = OperationProgress(
+        client.decoder,
+        tell=display.tell,
+        away=display.away,
+        patience_s=patience_s,
+        later="`permille sessions` shows what came of it",
+    )
     done = await following.follow(started)
     result = decoder_pb2.DecodeResult()
     done.response.Unpack(result)

@@ -170,12 +170,19 @@ class MeshConfig(BaseSettings):
     def etcd_endpoints(self) -> tuple[str, ...]:
         """The etcd to use: the one configured, else the private one of the state folder.
 
-        Raises `Unavailable` when there is none.
+        Raises `Unavailable` when there is none, `PermissionDenied` for a state folder of somebody else.
         """
         if self.etcd:
             return self.etcd
         try:
             endpoint = self.etcd_endpoint_file.read_text().strip()
+        except PermissionError:
+            raise PermissionDenied(
+                f"this user may not see whether an etcd runs in the state folder {self.state_dir}",
+                reason="STATE_DIR_UNUSABLE",
+                help="run it as the folder's owner, or name an etcd (--etcd HOST:PORT) or another folder (--state-dir)",
+                metadata={"state_dir": str(self.state_dir)},
+            ) from None
         except OSError:
             endpoint = ""
         if not endpoint:

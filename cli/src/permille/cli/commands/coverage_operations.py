@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from permille.api.operation.v1 import operation_pb2
 from permille.cli.client import MeshClient, answer, in_mesh
-from permille.cli.followed_recording import result_json, result_of, tell_result
+from permille.cli.followed_recording import later_shown, result_json, result_of, tell_result
 from permille.cli.invocation import Invocation, command
 from permille.cli.operation_progress import OperationProgress
 from permille.cli.progress_display import ProgressDisplay
@@ -80,7 +80,12 @@ def wait(
         begun = (await answer((await client.coverage()).GetOperation(request))).operation
         with ProgressDisplay(invocation.notes, silent=invocation.as_json) as display:
             following = OperationProgress(
-                client.coverage, tell=display.tell, away=display.away, patience_s=patience_s, cancels=False
+                client.coverage,
+                tell=display.tell,
+                away=display.away,
+                patience_s=patience_s,
+                later=later_shown(begun.name),
+                cancels=False,
             )
             return await following.follow(begun)
 

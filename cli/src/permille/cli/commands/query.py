@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Annotated
 
@@ -9,7 +10,8 @@ import typer
 from permille.cli import tables
 from permille.cli.client import in_mesh
 from permille.cli.invocation import Invocation, command
-from permille.cli.rendering.answer_table import plain, print_answer
+from permille.cli.rendering.answer_json import answer_json
+from permille.cli.rendering.answer_table import print_answer
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
@@ -37,17 +39,21 @@ def query(
 
       permille query "SELECT name, max(end_ns - start_ns) AS longest FROM calls GROUP BY name ORDER BY 2 DESC LIMIT 10"
     """
-    text = sys.stdin.read() if sql == "-" else sql
+    text = _utf8(sys.stdin.read() if sql == "-" else sql)
     found = in_mesh(invocation.config, lambda client: tables.query(client, text, max_rows))
     if invocation.as_json:
-        invocation.print_json(
-            {
-                "columns": found.table.column_names,
-                "rows": [plain(row) for row in found.rows],
-                "truncated": found.truncated,
-            }
-        )
+        for piece in answer_json(found.columns, found.blocks(), found.truncated):
+            sys.stdout.write(piece)
         return
-    print_answer(invocation.console, found.table.column_names, found.rows)
+    print_answer(invocation.console, found.columns, found.blocks)
     if found.truncated:
         invocation.notes.print(f"there are more than {max_rows:,} rows: --max-rows, or `permille export` for all")
+
+
+def _utf8(text: str) -> str:
+    """What Python could not read because the locale has no UTF-8; what is none stays as it is."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return os.fsencode(text).decode(errors="surrogateescape")
+    return text

@@ -9,6 +9,8 @@ import re
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -32,17 +34,28 @@ _QEMU_PACKAGE = "sudo apt-get install qemu-user"
 
 def machine_checks(config: MeshConfig) -> list[Check]:
     """Everything, in the order in which it is shown."""
-    return [
-        platform_check(),
-        qemu_check(),
-        plugin_check(),
-        shared_memory_check(),
-        intel_pt_check(),
-        module_check(),
-        bpf_check(),
-        etcd_check(config),
-        store_check(config.store_url),
-    ]
+    looks: dict[str, Callable[[], Check]] = {
+        "platform": platform_check,
+        "qemu": qemu_check,
+        "vpt": plugin_check,
+        "shared_memory": shared_memory_check,
+        "intel_pt": intel_pt_check,
+        "kmod": module_check,
+        "bpf": bpf_check,
+        "etcd": partial(etcd_check, config),
+        "store": partial(store_check, config.store_url),
+    }
+    return [_looked(name, look) for name, look in looks.items()]
+
+
+def _looked(name: str, look: Callable[[], Check]) -> Check:
+    try:
+        return look()
+    except OSError as error:
+        # One thing that nobody can look at is no reason to be silent about the others.
+        return _check(
+            name, False, f"cannot be looked at: {error.filename}: {error.strerror}", "permille support-bundle"
+        )
 
 
 def _check(name: str, available: bool, detail: str, fix: str = "") -> Check:
@@ -137,7 +150,11 @@ def store_check(url: str) -> Check:
     if parts.scheme != "file":
         return _check("store", True, f"{parts.scheme}://{parts.hostname or ''}{parts.path} (asked when the mesh runs)")
     folder = Path(unquote(parts.path))
-    existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    try:
+        existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    except PermissionError as error:
+        fix = "look as its owner, or choose another: --state-dir, PERMILLE_STORE"
+        return _check("store", False, f"{error.filename} may not be seen by this user: {error.strerror}", fix)
     try:
         with tempfile.TemporaryFile(dir=existing):
             pass

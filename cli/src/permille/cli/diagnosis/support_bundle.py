@@ -78,8 +78,7 @@ class SupportBundle:
         }
 
     def _logs(self) -> None:
-        folders = (self._config.state_dir / "logs", self._config.state_dir / "etcd")
-        logs = [file for folder in folders if folder.is_dir() for file in sorted(folder.glob("*.log*"))]
+        logs = [*self._logs_in(self._config.state_dir / "logs"), *self._logs_in(self._config.state_dir / "etcd")]
         for log in logs:
             try:
                 with log.open("rb") as opened:
@@ -87,6 +86,15 @@ class SupportBundle:
                     self._files[f"logs/{log.name}"] = opened.read()
             except OSError as error:
                 self._missing.append(f"{log}: {error.strerror}")
+
+    def _logs_in(self, folder: Path) -> list[Path]:
+        try:
+            return sorted(file for file in folder.iterdir() if file.match("*.log*"))
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            self._missing.append(f"{folder}: {error.strerror}")
+            return []
 
     async def _metrics(self, diagnosis: Diagnosis) -> None:
         for service in diagnosis.mesh.services:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice, zip_longest
 
 from rich.cells import cell_len, chop_cells
@@ -14,17 +14,27 @@ _GAP = "  "
 _NARROWEST = 8
 
 
+Block = Sequence[Sequence[str]]
+
+
+def column_widths(block: Block) -> list[int]:
+    """The widest cell of each column."""
+    return [max(map(cell_len, column), default=0) for column in block]
+
+
 def plain_table(
-    heads: Sequence[str], columns: Sequence[Sequence[str]], right: Sequence[bool], width: int
+    heads: Sequence[str], blocks: Iterable[Block], widths: Sequence[int], right: Sequence[bool], width: int
 ) -> Iterator[str]:
     """The heads, then pieces of many lines, none with an end. What is too long for its column is folded.
 
-    `right`: of a column, whether it ends at its right edge. Lines are wider than `width` where columns have no room.
+    `blocks`: some rows at a time, as columns; `widths`: the widest cell of each column of all of them; `right`: of a
+    column, whether it ends at its right edge. Lines are wider than `width` where columns have no room.
     """
-    widths = [max(map(cell_len, (head, *column))) for head, column in zip(heads, columns, strict=True)]
-    widths = _fitting(widths, width - len(_GAP) * (len(columns) - 1))
+    wanted = [max(cell_len(head), widest) for head, widest in zip(heads, widths, strict=True)]
+    widths = _fitting(wanted, width - len(_GAP) * (len(heads) - 1))
     yield "\n".join(_lines(heads, widths, right))
-    lines = (line for row in zip(*columns, strict=True) for line in _lines(row, widths, right))
+    rows = (row for block in blocks for row in zip(*block, strict=True))
+    lines = (line for row in rows for line in _lines(row, widths, right))
     while some := list(islice(lines, _LINES)):
         yield "\n".join(some)
 

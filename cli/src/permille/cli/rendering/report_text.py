@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 
 from permille.cli.rendering.alike import without_most_alike
-from permille.cli.rendering.plain_table import plain_table
+from permille.cli.rendering.plain_table import column_widths, plain_table
 from permille.cli.rendering.report import (
     CategoryRow,
     FunctionRow,
@@ -206,7 +206,7 @@ class _LongTable:
         yield Text(self.title, "bold")
         columns = [[str(cell) for cell in column] for column in zip(*self.rows, strict=True)]
         right = [head in _NUMBERS for head in self.heads]
-        for piece in plain_table(self.heads, columns, right, options.max_width):
+        for piece in plain_table(self.heads, [columns], column_widths(columns), right, options.max_width):
             yield Segment(f"{piece}\n")
         if self.caption:
             yield Text(self.caption, "dim italic")

@@ -10,6 +10,7 @@ import sysconfig
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from permille.cli.heeded_signals import heeded
 from permille.cli.supervision.events import Event, Happened
 from permille.cli.supervision.private_etcd import PrivateEtcd
 from permille.cli.supervision.readiness import until_serving
@@ -48,13 +49,14 @@ class Supervisor:
         self._hurry = asyncio.Event()
 
     async def run(self, *, ready_timeout_s: float) -> None:
-        """Until SIGINT or SIGTERM; a second one kills.
+        """Until SIGINT, SIGTERM or SIGHUP; a second one kills.
 
         Raises `Unavailable` or `FailedPrecondition` when it does not come up; nothing is left running then.
         """
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            loop.add_signal_handler(number, self._asked_to_stop)
+        with heeded(dict.fromkeys((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), self._asked_to_stop)):
+            await self._run(ready_timeout_s)
+
+    async def _run(self, ready_timeout_s: float) -> None:
         tasks: list[asyncio.Task[None]] = []
         try:
             if self._etcd is not None:
