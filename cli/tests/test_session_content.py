@@ -66,7 +66,7 @@ def test_code_that_cannot_be_where_it_was_given_is_refused(tmp_path: Path) -> No
     file, code = tmp_path / "trace.pt", tmp_path / "code"
     file.write_bytes(bytes.fromhex("0282" * 8 + "0223"))
     code.write_bytes(bytes(16))
-    with pytest.raises(InvalidArgument, match=f"{code}: 0x10 bytes .* reach beyond the last address"):
+    with pytest.raises(InvalidArgument, match=f"{code}: 0x10 bytes .* reach to the last address"):
         open_capture(file, Given(images=[f"{code}:0:16:0xfffffffffffffff8"]))
 
 
