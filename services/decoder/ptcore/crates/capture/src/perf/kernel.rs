@@ -22,6 +22,7 @@ const MAX_PART: u64 = 1 << 30;
 const MAX_SHARED: usize = 1 << 26;
 /// Code of modules is taken up to this size, of all together: a kernel has some tens of megabytes.
 const MAX_MODULES: u64 = 1 << 28;
+const NOT_GIVEN: &str = "no kernel code was given (vmlinux or kcore)";
 const OTHER: &str = "it is of another machine, or of another boot";
 
 /// What a recording says of the kernel that it was made under.
@@ -47,12 +48,8 @@ pub fn map(
     options: &Options,
     warnings: &mut Vec<String>,
 ) -> Result<(), CaptureError> {
-    let missing = |mapping: &Mapping, reason: &str| Mapping {
-        content: Content::Missing { reason: reason.to_owned() },
-        ..mapping.clone()
-    };
     let all_missing = |reason: &str| {
-        let mapped = recorded.mapped.iter().map(|mapping| missing(mapping, reason));
+        let mapped = recorded.mapped.iter().map(|mapping| missing(mapping.clone(), reason));
         mapped.chain(recorded.symbols.iter().cloned()).collect()
     };
     let mappings: Vec<Mapping> = if let Some(path) = &options.kcore {
@@ -71,12 +68,27 @@ pub fn map(
                 id => format!(", and no vmlinux with build id {id} is there"),
             };
             let what = "what the kernel ran cannot be followed";
-            warnings.push(format!("no kernel code was given (vmlinux or kcore){wanted}: {what}"));
+            warnings.push(format!("{NOT_GIVEN}{wanted}: {what}"));
         }
-        all_missing("no kernel code was given (vmlinux or kcore)")
+        all_missing(NOT_GIVEN)
     };
     spaces.first(KERNEL, mappings);
     Ok(())
+}
+
+/// Puts what changed of the kernel's code, each with its time, behind what is there of it. Without any all of it is hidden
+/// alike: a program that comes back from the kernel goes on with its calls only where nothing of the kernel was followed.
+pub fn change(spaces: &mut Spaces, code: Vec<(u64, Mapping)>) {
+    let is_known = spaces.have_code(KERNEL);
+    for (tsc, mapping) in code {
+        let has_code = !matches!(mapping.content, Content::Missing { .. });
+        let hidden = has_code && !is_known;
+        spaces.map(KERNEL, tsc, if hidden { missing(mapping, NOT_GIVEN) } else { mapping });
+    }
+}
+
+fn missing(mapping: Mapping, reason: &str) -> Mapping {
+    Mapping { content: Content::Missing { reason: reason.to_owned() }, ..mapping }
 }
 
 /// What is to be named in a kcore, by address: kallsyms know modules too.
