@@ -1,5 +1,6 @@
 //! The kernel's code: from a copy of /proc/kcore, or from vmlinux moved to where it ran and the files of its modules.
 
+mod traced_calls;
 mod vmlinux;
 
 use super::modules::{self, Addresses};
@@ -23,6 +24,10 @@ const MAX_SHARED: usize = 1 << 26;
 /// Code of modules is taken up to this size, of all together: a kernel has some tens of megabytes.
 const MAX_MODULES: u64 = 1 << 28;
 const NOT_GIVEN: &str = "no kernel code was given (vmlinux or kcore)";
+/// apply_alternatives and jump_label_init of Linux.
+const AS_BUILT: &str =
+    "what the kernel changes of its code at boot and later (alternatives, static keys) is not in the file: \
+                        where it ran what is told may be wrong; `perf record --kcore` keeps the code that ran";
 const OTHER: &str = "it is of another machine, or of another boot";
 
 /// What a recording says of the kernel that it was made under.
@@ -57,6 +62,7 @@ pub fn map(
         mappings.extend(kcore(path, recorded, &functions(recorded, options, warnings)?)?);
         mappings
     } else if let Some(vmlinux) = Vmlinux::find(recorded, options, warnings)? {
+        warnings.push(format!("{}: {AS_BUILT}", vmlinux.path().display()));
         let mut mappings: Vec<_> = all_missing("vmlinux has no code there");
         mappings.extend(vmlinux.code());
         mappings.extend(loaded_modules(recorded, &vmlinux.addresses()?, options, warnings));
