@@ -1,16 +1,17 @@
 //! The kernel's code: from a copy of /proc/kcore, or from vmlinux moved to where it ran and the files of its modules.
 
+mod module_files;
 mod traced_calls;
 mod vmlinux;
 
-use super::modules::{self, Addresses};
+use super::modules::Addresses;
 use crate::bytes::Bytes;
 use crate::elf::Function;
-use crate::files::{loaded, Files, Loaded};
+use crate::files::{loaded, Loaded};
 use crate::spaces::{Content, Mapping, Spaces, Stretches, KERNEL};
 use crate::{CaptureError, Options};
 use pt_flow::is_kernel;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::path::Path;
 use vmlinux::Vmlinux;
 
@@ -21,8 +22,6 @@ const TEXT: u64 = 0xffff_ffff_8000_0000;
 const MAX_PART: u64 = 1 << 30;
 /// So many bytes of a kcore stand in several parts: what system calls enter by is mapped for each core.
 const MAX_SHARED: usize = 1 << 26;
-/// Code of modules is taken up to this size, of all together: a kernel has some tens of megabytes.
-const MAX_MODULES: u64 = 1 << 28;
 const NOT_GIVEN: &str = "no kernel code was given (vmlinux or kcore)";
 /// apply_alternatives and jump_label_init of Linux.
 const AS_BUILT: &str =
@@ -65,7 +64,7 @@ pub fn map(
         warnings.push(format!("{}: {AS_BUILT}", vmlinux.path().display()));
         let mut mappings: Vec<_> = all_missing("vmlinux has no code there");
         mappings.extend(vmlinux.code());
-        mappings.extend(loaded_modules(recorded, &vmlinux.addresses()?, options, warnings));
+        mappings.extend(module_files::code(recorded, vmlinux.addresses()?, options, warnings));
         mappings
     } else {
         if !recorded.mapped.is_empty() {
@@ -182,51 +181,6 @@ fn kallsyms(path: &Path, recorded: &Recorded) -> Result<Vec<Function>, CaptureEr
     }
     functions.sort_by_key(|function| function.address);
     Ok(functions)
-}
-
-/// The code of the modules whose files are there, and of the others why not.
-fn loaded_modules(
-    recorded: &Recorded,
-    kernel: &Addresses<'_>,
-    options: &Options,
-    warnings: &mut Vec<String>,
-) -> Vec<Mapping> {
-    let mut files = Files::new(&options.symbols);
-    let (mut found, mut refused, mut taken) = (Vec::new(), HashMap::new(), HashSet::new());
-    let mut room = MAX_MODULES;
-    for module in recorded.mapped.iter().filter(|mapping| modules::is_module(&mapping.name)) {
-        let name = &module.name;
-        if !taken.insert((name, module.address)) {
-            continue;
-        }
-        let refusal = (room == 0).then(|| format!("the modules before it have {MAX_MODULES} bytes of code"));
-        if let Some(reason) = refused.get(name).cloned().or(refusal) {
-            found.push(Mapping { content: Content::Missing { reason }, ..module.clone() });
-            continue;
-        }
-        let build_id = recorded.build_ids.get(name).map_or("", String::as_str);
-        let file = files
-            .find(name, build_id)
-            .or_else(|refusal| files.find(modules::unpacked(name), build_id).map_err(|_| refusal));
-        let built = file.and_then(|binary| modules::mapping(name, binary.code(0), module.address, kernel));
-        match built {
-            Ok((mapping, unknown)) => {
-                if unknown > 0 {
-                    warnings
-                        .push(format!("{name}: {unknown} branches to functions that no symbol of the kernel names"));
-                }
-                room = room.saturating_sub(mapping.size);
-                found.push(mapping);
-            }
-            Err(reason) => {
-                let reason = format!("{reason}; a kcore would have its code");
-                warnings.push(format!("{name}: {reason}"));
-                refused.insert(name, reason.clone());
-                found.push(Mapping { content: Content::Missing { reason }, ..module.clone() });
-            }
-        }
-    }
-    found
 }
 
 #[cfg(test)]
