@@ -1,5 +1,6 @@
 //! The kernel's code: from a copy of /proc/kcore, or from vmlinux moved to where it ran and the files of its modules.
 
+mod empty_pages;
 mod module_files;
 mod traced_calls;
 mod vmlinux;
@@ -27,6 +28,7 @@ const NOT_GIVEN: &str = "no kernel code was given (vmlinux or kcore)";
 const AS_BUILT: &str =
     "what the kernel changes of its code at boot and later (alternatives, static keys) is not in the file: \
                         where it ran what is told may be wrong; `perf record --kcore` keeps the code that ran";
+const EMPTY: &str = "no code was there when the kcore was copied";
 const OTHER: &str = "it is of another machine, or of another boot";
 
 /// What a recording says of the kernel that it was made under.
@@ -139,6 +141,12 @@ fn kcore(path: &Path, recorded: &Recorded, functions: &[Function]) -> Result<Vec
         let place = |address| functions.partition_point(|one| one.address < address);
         let inside: Vec<_> = functions[place(part.address)..place(end)].iter().collect();
         mappings.push(Mapping::of_code("[kernel]", part.address, &code, &inside).map_err(refuse)?);
+        mappings.extend(empty_pages::of(part.address, &code).into_iter().map(|(address, size)| Mapping {
+            address,
+            size,
+            name: "[kernel]".to_owned(),
+            content: Content::Missing { reason: EMPTY.to_owned() },
+        }));
     }
     if mappings.is_empty() {
         return Err(refuse(format!("no part of the file is loaded at {TEXT:#x} or above: it is no kcore")));

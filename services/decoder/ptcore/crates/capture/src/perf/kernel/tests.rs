@@ -330,6 +330,27 @@ fn what_a_kcore_does_not_hold_is_told() {
 }
 
 #[test]
+fn what_came_to_where_a_kcore_has_no_code_is_lost_and_not_run_as_zeros() {
+    let folder = Folder::new("kcore-hole");
+    // Between two modules, of which the second is in the third page.
+    let mut modules = [&CODE[..], &[0; 3 * 4096]].concat();
+    modules[2 * 4096..][..4].copy_from_slice(&CODE);
+    let kcore = folder.add("kcore", &kcore_of(&[(BOOTED, &CODE), (MODULE, &modules)]));
+    let names = format!("{BOOTED:x} T _text\n{MODULE:x} t send\t[net]\n{:x} t get\t[other]\n", MODULE + 2 * 4096);
+    let kallsyms = Some(folder.add("kallsyms", names.as_bytes()));
+    let mut pipe = Pipe::new();
+    pipe.enters((7, 7, 10, 0));
+    pipe.ran(0, &[(100, MODULE), (200, MODULE + 4096), (300, MODULE + 2 * 4096)]);
+    let capture = pipe.open(&folder, Options { kcore: Some(kcore), kallsyms, ..Options::default() });
+    assert_eq!(runs(&capture), [(7, vec![2, 0, 2])]);
+    assert_eq!(capture.memory().why_no_code(0, MODULE + 4096), format!("[kernel]: {EMPTY}"));
+    assert_eq!(
+        (named(&capture, MODULE + 1), named(&capture, MODULE + 2 * 4096)),
+        ("send".to_owned(), "get".to_owned())
+    );
+}
+
+#[test]
 fn a_kcore_or_kallsyms_of_another_machine_is_refused() {
     let folder = Folder::new("other-kcore");
     let kcore = |address: u64| Some(folder.add("kcore", &kcore_of(&[(address, &CODE)])));
