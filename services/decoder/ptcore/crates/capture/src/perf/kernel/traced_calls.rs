@@ -21,14 +21,14 @@ pub fn of(parts: &[Part<'_>], fentry: u64) -> Vec<u64> {
     if !returns_at_once(parts, fentry) {
         return Vec::new();
     }
-    let calls = parts.iter().flat_map(|part| direct_calls(part)).filter(|&(_, callee)| callee == fentry);
+    let calls = parts.iter().flat_map(direct_calls).filter(|&(_, callee)| callee == fentry);
     calls.map(|(at, _)| at).take(MAX_CALLS).collect()
 }
 
 /// What is `__fentry__` in a file without names, if functions call it.
 pub fn most_called(parts: &[Part<'_>]) -> Option<u64> {
     let mut times = HashMap::<u64, usize>::new();
-    for (_, callee) in parts.iter().flat_map(|part| direct_calls(part)) {
+    for (_, callee) in parts.iter().flat_map(direct_calls) {
         // Other bytes look like calls too, of what is no code for the most part.
         if code_at(parts, callee).is_some() && (times.len() < MAX_CALLEES || times.contains_key(&callee)) {
             *times.entry(callee).or_default() += 1;
