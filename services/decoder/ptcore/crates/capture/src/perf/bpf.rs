@@ -78,8 +78,11 @@ fn functions(info: &[u8], arrays: u64, data: &[u8], programs: &mut Programs) -> 
 #[cfg(test)]
 mod tests {
     use crate::perf::recording::{
-        halves, kcore, named, runs, text, words, Folder, Id, Pipe, KERNEL, NOP_RET, TWO_NOPS_RET,
+        halves, kcore, losses, named, program, runs, text, words, Folder, Id, Pipe, KERNEL, NOP_RET, TWO_NOPS_RET, USER,
     };
+    use crate::Options;
+    use pt_flow::Reason;
+    use pt_packet::{writer::write, Compression, Ip, Packet};
 
     /// `struct perf_bpil`, `struct bpf_prog_info` and the arrays: the functions of a program with their tags.
     fn bpf_program(functions: &[(u64, u64, &[u8])]) -> Vec<u8> {
@@ -134,6 +137,36 @@ mod tests {
         assert_eq!(named(&capture, two + 1), OTHER);
         let last = capture.streams[0].epochs.last().unwrap().1;
         assert_eq!(capture.memory().why_no_code(last, one), format!("{COUNT}: it was removed before"));
+    }
+
+    #[test]
+    fn where_no_other_code_of_the_kernel_is_known_that_of_programs_hides_no_return_of_who_called_it() {
+        let folder = Folder::new("bpf-hidden");
+        // call, nop, ret; syscall, ret.
+        program(&folder, "work", &[0xe8, 2, 0, 0, 0, 0x90, 0xc3, 0x0f, 0x05, 0xc3]);
+        let at = KERNEL + 0x1000;
+        let mut pipe = Pipe::new();
+        programs(&mut pipe, &[bpf_program(&[(at, 0xaa, &NOP_RET)])]);
+        pipe.enters((7, 7, 10, 0));
+        pipe.maps((7, 7, 10, 0), USER, 10, 0x1000, "/work");
+        ksymbol(&mut pipe, (at, COUNT), false, (7, 7, 20, 0));
+        // A jump that is patched, too.
+        pipe.event(20, 1, &[words(&[KERNEL]), vec![1, 0, 1, 0, 0x90, 0xc3], vec![0; 6]].concat(), (7, 7, 30, 0));
+        let full = |payload| Ip { compression: Compression::Full, payload };
+        let bits = |bits| Packet::Tnt { bits, count: 1 };
+        let mut packets = Vec::new();
+        let system_call =
+            [Packet::Tip(full(KERNEL + 0x100)), bits(0), Packet::Tip(full(at)), bits(1), Packet::Tip(full(KERNEL))];
+        [Packet::Psb, Packet::Tsc(100), Packet::Psbend, Packet::TipPge(full(USER))]
+            .into_iter()
+            .chain(system_call)
+            .chain([bits(0), Packet::Tip(full(USER + 9)), bits(1), Packet::TipPgd(full(0x77))])
+            .for_each(|packet| write(&mut packets, packet));
+        pipe.packets(0, 0, &packets);
+        let capture = pipe.open(&folder, Options::default());
+        assert_eq!(runs(&capture), [(7, vec![2, 3])]);
+        let reasons: Vec<_> = losses(&capture).iter().map(|&(.., reason)| reason).collect();
+        assert_eq!(reasons, [Reason::NoKernelCode]);
     }
 
     #[test]

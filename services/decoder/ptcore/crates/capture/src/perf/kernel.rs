@@ -1,15 +1,18 @@
 //! The kernel's code: from a copy of /proc/kcore, or from vmlinux moved to where it ran and the files of its modules.
 
+mod empty_pages;
+mod module_files;
+mod traced_calls;
 mod vmlinux;
 
-use super::modules::{self, Addresses};
+use super::modules::Addresses;
 use crate::bytes::Bytes;
 use crate::elf::Function;
-use crate::files::{loaded, Files, Loaded};
+use crate::files::{loaded, Loaded};
 use crate::spaces::{Content, Mapping, Spaces, Stretches, KERNEL};
 use crate::{CaptureError, Options};
 use pt_flow::is_kernel;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::path::Path;
 use vmlinux::Vmlinux;
 
@@ -20,8 +23,12 @@ const TEXT: u64 = 0xffff_ffff_8000_0000;
 const MAX_PART: u64 = 1 << 30;
 /// So many bytes of a kcore stand in several parts: what system calls enter by is mapped for each core.
 const MAX_SHARED: usize = 1 << 26;
-/// Code of modules is taken up to this size, of all together: a kernel has some tens of megabytes.
-const MAX_MODULES: u64 = 1 << 28;
+const NOT_GIVEN: &str = "no kernel code was given (vmlinux or kcore)";
+/// apply_alternatives and jump_label_init of Linux.
+const AS_BUILT: &str =
+    "what the kernel changes of its code at boot and later (alternatives, static keys) is not in the file: \
+                        where it ran what is told may be wrong; `perf record --kcore` keeps the code that ran";
+const EMPTY: &str = "no code was there when the kcore was copied";
 const OTHER: &str = "it is of another machine, or of another boot";
 
 /// What a recording says of the kernel that it was made under.
@@ -47,12 +54,8 @@ pub fn map(
     options: &Options,
     warnings: &mut Vec<String>,
 ) -> Result<(), CaptureError> {
-    let missing = |mapping: &Mapping, reason: &str| Mapping {
-        content: Content::Missing { reason: reason.to_owned() },
-        ..mapping.clone()
-    };
     let all_missing = |reason: &str| {
-        let mapped = recorded.mapped.iter().map(|mapping| missing(mapping, reason));
+        let mapped = recorded.mapped.iter().map(|mapping| missing(mapping.clone(), reason));
         mapped.chain(recorded.symbols.iter().cloned()).collect()
     };
     let mappings: Vec<Mapping> = if let Some(path) = &options.kcore {
@@ -60,9 +63,10 @@ pub fn map(
         mappings.extend(kcore(path, recorded, &functions(recorded, options, warnings)?)?);
         mappings
     } else if let Some(vmlinux) = Vmlinux::find(recorded, options, warnings)? {
+        warnings.push(format!("{}: {AS_BUILT}", vmlinux.path().display()));
         let mut mappings: Vec<_> = all_missing("vmlinux has no code there");
         mappings.extend(vmlinux.code());
-        mappings.extend(loaded_modules(recorded, &vmlinux.addresses()?, options, warnings));
+        mappings.extend(module_files::code(recorded, vmlinux.addresses()?, options, warnings));
         mappings
     } else {
         if !recorded.mapped.is_empty() {
@@ -71,12 +75,27 @@ pub fn map(
                 id => format!(", and no vmlinux with build id {id} is there"),
             };
             let what = "what the kernel ran cannot be followed";
-            warnings.push(format!("no kernel code was given (vmlinux or kcore){wanted}: {what}"));
+            warnings.push(format!("{NOT_GIVEN}{wanted}: {what}"));
         }
-        all_missing("no kernel code was given (vmlinux or kcore)")
+        all_missing(NOT_GIVEN)
     };
     spaces.first(KERNEL, mappings);
     Ok(())
+}
+
+/// Puts what changed of the kernel's code, each with its time, behind what is there of it. Without any all of it is hidden
+/// alike: a program that comes back from the kernel goes on with its calls only where nothing of the kernel was followed.
+pub fn change(spaces: &mut Spaces, code: Vec<(u64, Mapping)>) {
+    let is_known = spaces.have_code(KERNEL);
+    for (tsc, mapping) in code {
+        let has_code = !matches!(mapping.content, Content::Missing { .. });
+        let hidden = has_code && !is_known;
+        spaces.map(KERNEL, tsc, if hidden { missing(mapping, NOT_GIVEN) } else { mapping });
+    }
+}
+
+fn missing(mapping: Mapping, reason: &str) -> Mapping {
+    Mapping { content: Content::Missing { reason: reason.to_owned() }, ..mapping }
 }
 
 /// What is to be named in a kcore, by address: kallsyms know modules too.
@@ -122,6 +141,12 @@ fn kcore(path: &Path, recorded: &Recorded, functions: &[Function]) -> Result<Vec
         let place = |address| functions.partition_point(|one| one.address < address);
         let inside: Vec<_> = functions[place(part.address)..place(end)].iter().collect();
         mappings.push(Mapping::of_code("[kernel]", part.address, &code, &inside).map_err(refuse)?);
+        mappings.extend(empty_pages::of(part.address, &code).into_iter().map(|(address, size)| Mapping {
+            address,
+            size,
+            name: "[kernel]".to_owned(),
+            content: Content::Missing { reason: EMPTY.to_owned() },
+        }));
     }
     if mappings.is_empty() {
         return Err(refuse(format!("no part of the file is loaded at {TEXT:#x} or above: it is no kcore")));
@@ -164,51 +189,6 @@ fn kallsyms(path: &Path, recorded: &Recorded) -> Result<Vec<Function>, CaptureEr
     }
     functions.sort_by_key(|function| function.address);
     Ok(functions)
-}
-
-/// The code of the modules whose files are there, and of the others why not.
-fn loaded_modules(
-    recorded: &Recorded,
-    kernel: &Addresses<'_>,
-    options: &Options,
-    warnings: &mut Vec<String>,
-) -> Vec<Mapping> {
-    let mut files = Files::new(&options.symbols);
-    let (mut found, mut refused, mut taken) = (Vec::new(), HashMap::new(), HashSet::new());
-    let mut room = MAX_MODULES;
-    for module in recorded.mapped.iter().filter(|mapping| modules::is_module(&mapping.name)) {
-        let name = &module.name;
-        if !taken.insert((name, module.address)) {
-            continue;
-        }
-        let refusal = (room == 0).then(|| format!("the modules before it have {MAX_MODULES} bytes of code"));
-        if let Some(reason) = refused.get(name).cloned().or(refusal) {
-            found.push(Mapping { content: Content::Missing { reason }, ..module.clone() });
-            continue;
-        }
-        let build_id = recorded.build_ids.get(name).map_or("", String::as_str);
-        let file = files
-            .find(name, build_id)
-            .or_else(|refusal| files.find(modules::unpacked(name), build_id).map_err(|_| refusal));
-        let built = file.and_then(|binary| modules::mapping(name, binary.code(0), module.address, kernel));
-        match built {
-            Ok((mapping, unknown)) => {
-                if unknown > 0 {
-                    warnings
-                        .push(format!("{name}: {unknown} branches to functions that no symbol of the kernel names"));
-                }
-                room = room.saturating_sub(mapping.size);
-                found.push(mapping);
-            }
-            Err(reason) => {
-                let reason = format!("{reason}; a kcore would have its code");
-                warnings.push(format!("{name}: {reason}"));
-                refused.insert(name, reason.clone());
-                found.push(Mapping { content: Content::Missing { reason }, ..module.clone() });
-            }
-        }
-    }
-    found
 }
 
 #[cfg(test)]

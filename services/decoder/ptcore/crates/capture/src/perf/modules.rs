@@ -10,95 +10,141 @@ use object::elf::{R_X86_64_PC32, R_X86_64_PLT32};
 use object::{
     Object, ObjectSection, ObjectSymbol, RelocationFlags, RelocationTarget, SectionFlags, SectionIndex, SymbolKind,
 };
-use pt_image::SymbolNames;
+use pt_image::{ElfFile, SymbolNames};
 use std::collections::HashMap;
 
 const CODE: u64 = object::elf::SHF_ALLOC.0 | object::elf::SHF_EXECINSTR.0;
 /// Bytes between sections, which are at multiples of up to a page: of all together.
 const MAX_GAPS: usize = 1 << 22;
-const NOP5: [u8; 5] = [0x0f, 0x1f, 0x44, 0x00, 0x00];
+pub const NOP5: [u8; 5] = [0x0f, 0x1f, 0x44, 0x00, 0x00];
 
 /// Where functions of the kernel are, by name.
 pub type Addresses<'b> = HashMap<&'b [u8], u64>;
 
-/// Whether perf's name of a mapping is that of a module's file.
-pub fn is_module(name: &str) -> bool {
-    unpacked(name).ends_with(".ko")
+/// A module's file, and its code as the kernel puts it together at an address.
+pub struct Module<'b> {
+    bytes: &'b [u8],
+    file: ElfFile<'b>,
+    names: SymbolNames<'b>,
+    address: u64,
+    code: Vec<u8>,
+    /// Where sections are in the code.
+    places: HashMap<SectionIndex, u64>,
 }
 
-/// What the file of a module is called once it is unpacked.
-pub fn unpacked(name: &str) -> &str {
-    [".xz", ".gz", ".zst"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name)
+/// A module's code with the branches that its relocations lead anywhere.
+pub struct Linked {
+    pub code: Mapping,
+    /// Branches to functions that are not known: address and size.
+    pub unknown: Vec<(u64, u64)>,
 }
 
-/// The module's code at `address`, and how many of its branches go to functions that are not known. `kernel`: where
-/// the kernel's own functions are.
-pub fn mapping(name: &str, bytes: &[u8], address: u64, kernel: &Addresses<'_>) -> Result<(Mapping, usize), String> {
-    let file = pt_image::elf(bytes)?;
-    let (mut code, mut places) = (Vec::new(), HashMap::<SectionIndex, u64>::new());
-    let sections: Vec<_> = file.sections().filter(runs).collect();
-    for section in &sections {
-        code.resize(code.len().next_multiple_of(section.align().clamp(1, 4096) as usize), 0xcc);
-        places.insert(section.index(), code.len() as u64);
-        let data = section.data().map_err(|error| error.to_string())?;
-        if code.len() + data.len() > bytes.len() + MAX_GAPS {
-            return Err("its sections have more bytes than the file".to_owned());
-        }
-        code.extend(data);
-    }
-    let names = SymbolNames::of(&file);
-    let (mut unknown, mut relocations) = (0, 0);
-    for section in &sections {
-        for (offset, relocation) in section.relocations() {
-            relocations += 1;
-            if relocations > bytes.len() {
-                return Err("its relocations have more bytes than the file".to_owned());
+impl<'b> Module<'b> {
+    pub fn of(bytes: &'b [u8], address: u64) -> Result<Module<'b>, String> {
+        let file = pt_image::elf(bytes)?;
+        let (mut code, mut places) = (Vec::new(), HashMap::<SectionIndex, u64>::new());
+        for section in file.sections().filter(runs) {
+            code.resize(code.len().next_multiple_of(section.align().clamp(1, 4096) as usize), 0xcc);
+            places.insert(section.index(), code.len() as u64);
+            let data = section.data().map_err(|error| error.to_string())?;
+            if code.len() + data.len() > bytes.len() + MAX_GAPS {
+                return Err("its sections have more bytes than the file".to_owned());
             }
-            let RelocationFlags::Elf { r_type: R_X86_64_PC32 | R_X86_64_PLT32 } = relocation.flags() else { continue };
-            let RelocationTarget::Symbol(symbol) = relocation.target() else { continue };
-            let callee = names.name(symbol);
-            let symbol = file.symbol_by_index(symbol).map_err(|error| error.to_string())?;
-            let at = places[&section.index()].saturating_add(offset) as usize;
-            if callee == Some(b"__fentry__") {
-                if let Some(call) = at.checked_sub(1).and_then(|call| code.get_mut(call..call + NOP5.len())) {
-                    call.copy_from_slice(&NOP5);
+            code.extend(data);
+        }
+        if code.is_empty() {
+            return Err("it has no code: it is no kernel module".to_owned());
+        }
+        Ok(Module { bytes, names: SymbolNames::of(&file), file, address, code, places })
+    }
+
+    /// Bytes of code.
+    pub fn size(&self) -> u64 {
+        self.code.len() as u64
+    }
+
+    /// What other modules may call: name and address.
+    pub fn global_functions(&self) -> impl Iterator<Item = (&'b [u8], u64)> + '_ {
+        let symbols = self.file.symbols().filter(|symbol| symbol.is_global() && symbol.kind() == SymbolKind::Text);
+        symbols.filter_map(|symbol| Some((self.names.name(symbol.index())?, self.place(&symbol)?)))
+    }
+
+    /// `known`: where functions of the kernel and of other modules are.
+    pub fn linked(mut self, name: &str, known: &Addresses<'_>) -> Result<Linked, String> {
+        let unknown = self.relocate(known)?;
+        let functions = self.functions()?;
+        let code = Mapping::of_code(name, self.address, &self.code, &functions.iter().collect::<Vec<_>>())?;
+        Ok(Linked { code, unknown })
+    }
+
+    fn relocate(&mut self, known: &Addresses<'_>) -> Result<Vec<(u64, u64)>, String> {
+        let (mut unknown, mut relocations) = (Vec::new(), 0);
+        for section in self.file.sections().filter(runs) {
+            for (offset, relocation) in section.relocations() {
+                relocations += 1;
+                if relocations > self.bytes.len() {
+                    return Err("its relocations have more bytes than the file".to_owned());
                 }
-                continue;
-            }
-            let target = match symbol.section_index() {
-                Some(inside) => places.get(&inside).map(|place| address.wrapping_add(place + symbol.address())),
-                None => callee.and_then(|name| kernel.get(name).copied()),
-            };
-            let Some(target) = target else {
-                // Data of the module are no matter to the flow.
-                unknown += usize::from(symbol.section_index().is_none());
-                continue;
-            };
-            let displacement =
-                target.wrapping_add(relocation.addend() as u64).wrapping_sub(address.wrapping_add(at as u64));
-            if let Some(field) = code.get_mut(at..at + 4) {
-                field.copy_from_slice(&(displacement as u32).to_le_bytes());
+                let RelocationFlags::Elf { r_type: R_X86_64_PC32 | R_X86_64_PLT32 } = relocation.flags() else {
+                    continue;
+                };
+                let RelocationTarget::Symbol(symbol) = relocation.target() else { continue };
+                let callee = self.names.name(symbol);
+                let symbol = self.file.symbol_by_index(symbol).map_err(|error| error.to_string())?;
+                let at = self.places[&section.index()].saturating_add(offset) as usize;
+                if callee == Some(b"__fentry__") {
+                    if let Some(call) = at.checked_sub(1).and_then(|call| self.code.get_mut(call..call + NOP5.len())) {
+                        call.copy_from_slice(&NOP5);
+                    }
+                    continue;
+                }
+                let target = match symbol.section_index() {
+                    Some(_) => self.place(&symbol),
+                    None => callee.and_then(|name| known.get(name).copied()),
+                };
+                let Some(target) = target else {
+                    // Data are no matter to the flow.
+                    let opcode = branch_opcode(&self.code, at).filter(|_| symbol.section_index().is_none());
+                    unknown.extend(opcode.map(|size| (self.address + at as u64 - size, size + 4)));
+                    continue;
+                };
+                let place = self.address.wrapping_add(at as u64);
+                let displacement = target.wrapping_add(relocation.addend() as u64).wrapping_sub(place);
+                if let Some(field) = self.code.get_mut(at..at + 4) {
+                    field.copy_from_slice(&(displacement as u32).to_le_bytes());
+                }
             }
         }
+        Ok(unknown)
     }
-    let named = file.symbols().filter(|symbol| symbol.kind() == SymbolKind::Text).filter_map(|symbol| {
-        let place = places.get(&symbol.section_index()?)?;
-        let address = address.wrapping_add(place.wrapping_add(symbol.address()));
-        let name = String::from_utf8_lossy(names.name(symbol.index())?).into_owned();
-        Some(Function { address, size: symbol.size(), name })
-    });
-    let (mut functions, mut named_bytes) = (Vec::new(), 0);
-    for function in named {
-        named_bytes += function.name.len();
-        if named_bytes > bytes.len() {
-            return Err("its functions' names have more bytes than the file".to_owned());
+
+    fn functions(&self) -> Result<Vec<Function>, String> {
+        let (mut functions, mut named_bytes) = (Vec::new(), 0);
+        for symbol in self.file.symbols().filter(|symbol| symbol.kind() == SymbolKind::Text) {
+            let (Some(address), Some(name)) = (self.place(&symbol), self.names.name(symbol.index())) else { continue };
+            named_bytes += name.len();
+            if named_bytes > self.bytes.len() {
+                return Err("its functions' names have more bytes than the file".to_owned());
+            }
+            functions.push(Function { address, size: symbol.size(), name: String::from_utf8_lossy(name).into_owned() });
         }
-        functions.push(function);
+        Ok(functions)
     }
-    if code.is_empty() {
-        return Err("it has no code: it is no kernel module".to_owned());
+
+    /// Where what the symbol names is, if that is code of the module.
+    fn place<'d>(&self, symbol: &impl ObjectSymbol<'d>) -> Option<u64> {
+        let place = self.places.get(&symbol.section_index()?)?;
+        Some(self.address.wrapping_add(place.wrapping_add(symbol.address())))
     }
-    Ok((Mapping::of_code(name, address, &code, &functions.iter().collect::<Vec<_>>())?, unknown))
+}
+
+/// Bytes of the opcode in front of the displacement at this place, of a direct call or jump.
+fn branch_opcode(code: &[u8], at: usize) -> Option<u64> {
+    match code.get(..at)? {
+        [.., 0xe8 | 0xe9] => Some(1),
+        [.., 0x0f, 0x80..=0x8f] => Some(2),
+        _ => None,
+    }
 }
 
 /// Code that stays loaded.
@@ -163,6 +209,11 @@ helper:
     /// The kernel ran, moved by 16 MiB (address space randomisation), then the module: at its beginning, and behind the
     /// call of `helper`, which was 10 bytes from it. Further modules are mapped behind it. All are of these build ids.
     fn opened(folder: &Folder, modules: &[(&str, Option<[u8; 20]>)]) -> Capture {
+        ran(folder, modules, &[MODULE_AT, MODULE_AT + 10])
+    }
+
+    /// The same, but of the modules what runs from these addresses on.
+    fn ran(folder: &Folder, modules: &[(&str, Option<[u8; 20]>)], begins: &[u64]) -> Capture {
         let at = |address, name: &str| Function { address, size: 2, name: name.to_owned() };
         let (text_at, work_at) = (at(0xffff_ffff_8100_0000, "_text"), at(0xffff_ffff_8100_0002, "kernel_work"));
         let code = [0x90, 0xc3, 0x90, 0x90, 0xc3];
@@ -182,8 +233,15 @@ helper:
             kernel(&mut pipe, MODULE_AT + 0x10000 * number as u64, 0, name);
         }
         pipe.enters((7, 7, 10, 0));
-        pipe.ran(0, &[(100, 0xffff_ffff_8200_0000), (200, MODULE_AT), (300, MODULE_AT + 10)]);
-        pipe.open(folder, Options { vmlinux: Some(vmlinux), ..Options::default() })
+        let begins = [&[0xffff_ffff_8200_0000], begins].concat();
+        pipe.ran(
+            0,
+            &begins.into_iter().enumerate().map(|(time, at)| (100 + 100 * time as u64, at)).collect::<Vec<_>>(),
+        );
+        let mut capture = pipe.open(folder, Options { vmlinux: Some(vmlinux), ..Options::default() });
+        // That of vmlinux, which is not as it ran.
+        capture.warnings.remove(0);
+        capture
     }
 
     /// nop, call, nop, ret; call, nop, nop, ret.
@@ -200,6 +258,35 @@ helper:
         assert_eq!(capture.warnings, [warning]);
         assert_eq!(runs(&capture), [(7, RUN.to_vec())]);
         assert_eq!(named(&capture, MODULE_AT + 5), "net_work");
+        assert_eq!(named(&capture, MODULE_AT + 17), "helper");
+    }
+
+    #[test]
+    fn modules_call_functions_of_others_as_far_as_their_files_are_there() {
+        let folder = Folder::new("calling-modules");
+        let calls = ".text\n.globl send\n.type send, @function\nsend:\nnop\ncall net_work\nret\n";
+        let (Some(net), Some(send)) = (build(&folder), built(&folder, calls)) else { return };
+        folder.add("send.ko", &send);
+        let modules = ["/lib/modules/6.1.0/send.ko", "/lib/modules/6.1.0/net.ko"].map(|name| (name, None));
+        // The nop in front of the call.
+        let capture = ran(&folder, &modules[..1], &[MODULE_AT]);
+        let what = "a branch to a function that no symbol of the kernel or of another module names";
+        assert_eq!(capture.warnings, [format!("{}: 1 times {what}", modules[0].0)]);
+        assert_eq!(runs(&capture), [(7, vec![2, 1])]);
+        assert_eq!(capture.memory().why_no_code(0, MODULE_AT + 1), format!("{}: {what}", modules[0].0));
+        folder.add("net.ko", &net);
+        let capture = ran(&folder, &modules, &[MODULE_AT]);
+        assert_eq!((capture.warnings.as_slice(), runs(&capture)), (&[][..], vec![(7, vec![2, 6])]));
+    }
+
+    #[test]
+    fn the_file_of_a_module_that_perf_did_not_find_has_the_name_that_the_kernel_has_for_it() {
+        let folder = Folder::new("named-module");
+        let Some(module) = build(&folder) else { return };
+        folder.add("net-core.ko.gz", &gzip(&module));
+        let capture = opened(&folder, &[("[net_core]", None), ("[gone]", None)]);
+        assert_eq!(capture.warnings, ["[gone]: gone.ko: the file is not there; a kcore would have its code"]);
+        assert_eq!(runs(&capture), [(7, RUN.to_vec())]);
         assert_eq!(named(&capture, MODULE_AT + 17), "helper");
     }
 
@@ -263,7 +350,7 @@ helper:
         for symbol in module[symbols].chunks_exact_mut(24).skip(1) {
             symbol[..4].copy_from_slice(&(name as u32).to_le_bytes());
         }
-        let refused = super::mapping("net.ko", &module, MODULE_AT, &HashMap::new()).err();
+        let refused = super::Module::of(&module, MODULE_AT).unwrap().linked("net.ko", &HashMap::new()).err();
         assert_eq!(refused.as_deref(), Some("its functions' names have more bytes than the file"));
     }
 }

@@ -341,11 +341,11 @@ impl<'o> Sideband<'o> {
         capture.config.reference_tsc = self.first;
         capture.config.filter = std::mem::take(&mut self.filters).finish(&mut capture.warnings);
         let changed = std::mem::take(&mut self.kernel_changes).finish(&self.bpf);
-        for (tsc, mapping) in changed.code {
-            self.spaces.map(KERNEL, tsc, mapping);
-        }
+        // perf asks for changes of the kernel's code where it traces the kernel.
+        let changed_code = changed.code.iter().any(|(_, mapping)| !mapping.content.code().is_empty());
         self.kernel.symbols = changed.symbols;
         kernel::map(&mut self.spaces, &self.kernel, self.options, &mut capture.warnings)?;
+        kernel::change(&mut self.spaces, changed.code);
         capture.names.extend(self.names.last());
         capture.warnings.append(&mut self.written.warnings);
         capture.warnings.extend(self.written.doubts());
@@ -364,7 +364,8 @@ impl<'o> Sideband<'o> {
         capture.warnings.extend(self.outsiders.warning());
         self.outsiders.leave_out(&mut self.spaces);
         // Where it is not known nothing is told of a kernel without code, as if it had not been traced.
-        let user_only = user_only.unwrap_or_else(|| !self.spaces.have_code(KERNEL)) && !self.outsiders.are_there();
+        let traces_kernel = changed_code || self.spaces.have_code(KERNEL);
+        let user_only = user_only.unwrap_or(!traces_kernel) && !self.outsiders.are_there();
         if self.lost > 0 {
             capture.warnings.push(format!("{} records of the kernel were lost", self.lost));
         }

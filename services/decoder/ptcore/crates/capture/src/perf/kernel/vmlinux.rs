@@ -1,19 +1,27 @@
 //! The kernel's own file, moved to where the kernel was (address space randomisation).
 
-use super::{Addresses, Recorded, TEXT};
+use super::{traced_calls, Addresses, Recorded, TEXT};
 use crate::elf::Function;
 use crate::files::{loaded, same_id, Files, Loaded};
+use crate::perf::modules::NOP5;
 use crate::spaces::{Content, Mapping};
 use crate::{CaptureError, Options};
 use object::{Object, ObjectSymbol, SymbolIndex, SymbolKind};
 use pt_image::{Binary, SymbolNames};
+use std::path::Path;
 use std::sync::Arc;
+
+/// What its code belongs to.
+const NAME: &str = "[kernel]";
 
 pub struct Vmlinux {
     binary: Arc<Binary>,
     parts: Vec<Loaded>,
     /// How far it was moved.
     slide: u64,
+    /// Where the file has `__fentry__`.
+    fentry: Option<u64>,
+    has_names: bool,
 }
 
 impl Vmlinux {
@@ -44,19 +52,50 @@ impl Vmlinux {
             warnings.push(format!("{}: {what}", binary.path().display()));
         }
         let slide = recorded.symbol.as_ref().map_or(0, |(_, address)| address.wrapping_sub(own.unwrap_or(code)));
-        Ok(Vmlinux { slide, parts, binary: Arc::clone(&binary) })
+        let (fentry, has_names) = (symbol("__fentry__"), file.symbols().next().is_some());
+        Ok(Vmlinux { slide, parts, fentry, has_names, binary: Arc::clone(&binary) })
     }
 
+    pub fn path(&self) -> &Path {
+        self.binary.path()
+    }
+
+    /// As it is once the kernel has begun to run: functions are not traced then.
     pub fn code(&self) -> Vec<Mapping> {
         let bytes = self.binary.code(0).len() as u64;
         let mapping = |part: &Loaded| Mapping {
             address: part.address.wrapping_add(self.slide),
             size: part.size.min(bytes.saturating_sub(part.offset)),
-            name: "[kernel]".to_owned(),
+            name: NAME.to_owned(),
             content: Content::File { binary: Arc::clone(&self.binary), offset: part.offset },
         };
         let code = self.parts.iter().filter(|part| part.executable && part.size > 0);
-        code.map(mapping).filter(|one| one.size > 0).collect()
+        let mut mappings: Vec<_> = code.map(mapping).filter(|one| one.size > 0).collect();
+        let traced = self.traced_calls(&mappings);
+        let nop: Arc<[u8]> = NOP5.into();
+        mappings.extend(traced.into_iter().map(|address| Mapping {
+            address,
+            size: nop.len() as u64,
+            name: NAME.to_owned(),
+            content: Content::Code(Arc::clone(&nop)),
+        }));
+        mappings
+    }
+
+    fn traced_calls(&self, code: &[Mapping]) -> Vec<u64> {
+        // The parts of a crafted file may all be the same bytes.
+        let mut room = self.binary.code(0).len() as u64;
+        let parts = code.iter().map_while(|part| {
+            room = room.checked_sub(part.size)?;
+            Some((part.address, &part.content.code()[..part.size as usize]))
+        });
+        let parts: Vec<_> = parts.collect();
+        let fentry = match self.fentry {
+            Some(address) => Some(address.wrapping_add(self.slide)),
+            None if self.has_names => None,
+            None => traced_calls::most_called(&parts),
+        };
+        fentry.map(|fentry| traced_calls::of(&parts, fentry)).unwrap_or_default()
     }
 
     /// Where what it defines was.

@@ -108,6 +108,11 @@ fn what_the_kernel_ran_without_a_thread_is_none_of_the_thread_before() {
     let of_each = [(0, vec![2]), (7, vec![2, 2])];
     assert_eq!(told(Options { images: vec![code], ..Options::default() }), of_each);
     assert_eq!(told(kcore(&folder)), of_each);
+    // Of a kernel without code a change of it says that it was traced.
+    assert_eq!(told(Options::default()), [(7, vec![2, 0])]);
+    pipe.event(20, 1, &[words(&[KERNEL]), vec![1, 0, 1, 0, 0xc3, 0x90], vec![0; 6]].concat(), (7, 7, T + 150, 0));
+    folder.add("perf.data-sideband-cpu0.pevent", &pipe.0);
+    assert_eq!(told(Options::default()), [(0, vec![0]), (7, vec![2])]);
 }
 
 #[test]
