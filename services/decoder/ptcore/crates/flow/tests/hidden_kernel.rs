@@ -51,6 +51,7 @@ fn calls_of_a_program_are_returned_from_behind_what_is_not_known_of_the_kernel()
     let program = [(0x1000, vec![0xe8, 0x0b, 0, 0, 0, 0xff, 0xe0]), (0x1010, vec![0x0f, 0x05, 0xc3])];
     // 0: call 8; 5: sysretq; 8: call rax; a: ret
     let kernel = [(KERNEL, vec![0xe8, 3, 0, 0, 0, 0x48, 0x0f, 0x07, 0xff, 0xd0, 0xc3])];
+    let (leave, work) = (KERNEL + 5, KERNEL + 8);
     let memory = Sections(program.into_iter().chain(kernel).collect());
     let unknown = KERNEL + 0x1000;
     let call = [Packet::Tip(ip(KERNEL)), Packet::Tip(ip(unknown)), Packet::Tip(ip(unknown + 0x40))];
@@ -74,6 +75,13 @@ fn calls_of_a_program_are_returned_from_behind_what_is_not_known_of_the_kernel()
         let mut told = Recorder::default();
         Flow::new(&memory).decode(&stream(&packets), &Config::default(), &[], &mut told);
         assert_eq!(of_program(&told.told), [0x1000, 0x1010, 0x1000], "{:x?}", told.told);
+        // It was in the kernel before, and how it came there again was not traced.
+        let before = [Packet::Tip(ip(leave)), returned[0], returned[1], Packet::TipPgd(ip(0x5000))];
+        let again = [Packet::TipPge(ip(work)), call[1], call[2]];
+        let packets = [&psb_plus(Some(0x1000))[..], &before, &again, behind, &returned].concat();
+        let mut told = Recorder::default();
+        Flow::new(&memory).decode(&stream(&packets), &Config::default(), &[], &mut told);
+        assert_eq!(of_program(&told.told), [0x1000, 0x1010, 0x1012, 0x1005, 0x1000], "{:x?}", told.told);
     }
 }
 

@@ -22,8 +22,16 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
                 let kept = Some(Box::new(self.returns.clone()));
                 self.program_calls = ProgramCalls { kept, is_lost: false };
             }
-            (true, false) if self.program_calls.is_lost => self.give_back_calls(),
+            (true, false) => self.leaves_kernel(),
             _ => {}
+        }
+    }
+
+    /// A program runs again. The processor has no other calls of it than it had, and fewer where the kernel called so deep that the
+    /// oldest were forgotten: these returns it tells by a target.
+    pub(super) fn leaves_kernel(&mut self) {
+        if let ProgramCalls { kept: Some(kept), is_lost: true } = std::mem::take(&mut self.program_calls) {
+            self.returns = *kept;
         }
     }
 
@@ -32,20 +40,12 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
         if self.program_calls.kept.is_none() {
             return false;
         }
+        self.program_calls.is_lost = true;
         if is_kernel(to) {
             self.returns.clear();
-            self.program_calls.is_lost = true;
         } else {
-            self.give_back_calls();
+            self.leaves_kernel();
         }
         true
-    }
-
-    /// The processor has no others, and fewer where the kernel called so deep that the oldest were forgotten: these returns it tells
-    /// by a target.
-    fn give_back_calls(&mut self) {
-        if let Some(kept) = std::mem::take(&mut self.program_calls).kept {
-            self.returns = *kept;
-        }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::Walk;
 use crate::event::{Event, Fault};
+use crate::view::is_kernel;
 use crate::{CodeMemory, DisableKind, Notice, NoticeKind, Sink};
 use pt_packet::Execution;
 
@@ -63,6 +64,9 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
 
     fn enable(&mut self, ip: u64) -> Result<(), Fault> {
         (self.enabled, self.proven) = (true, None);
+        if !is_kernel(ip) {
+            self.leaves_kernel();
+        }
         self.hare.rest();
         self.events.passed_psb = None;
         let resumed = self.stopped_at.take() == Some(ip);
