@@ -310,7 +310,9 @@ impl Builder {
         let bad = ImageError::BadRange { address, size };
         let end = address.checked_add(size).filter(|_| size > 0).ok_or(bad)?;
         let is_unread = matches!(content, Content::Unread { .. });
-        if self.mapped.overlap(address, end) || (!is_unread && self.unread.overlap(address, end)) {
+        // A jitdump's code is that of the memory, also where that is a file's.
+        let reads = !is_unread && name != JIT && self.unread.overlap(address, end);
+        if self.mapped.overlap(address, end) || reads {
             self.next_epoch(tsc);
         }
         let known = matches!(content, Content::File { .. } | Content::Code(_));

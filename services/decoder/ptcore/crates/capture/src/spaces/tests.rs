@@ -45,6 +45,9 @@ fn what_takes_the_place_of_code_that_nobody_could_read_begins_an_epoch() {
         assert_eq!(built.epochs, epochs, "{pid}");
         assert_eq!((byte(&built, 0, 0x1008), byte(&built, 1, 0x1008)), (None, Some(3)), "{pid}");
     }
+    spaces.map(4, 10, unread("memory"));
+    spaces.map(4, 70, Mapping { name: JIT.to_owned(), ..code(0x1008, 3) });
+    assert_eq!(spaces.build(4).epochs, []);
     let built = spaces.build(3);
     assert_eq!(built.image.why_no_code(0, 0x1000), "again: the file is not there");
     assert_eq!(built.image.why_no_code(1, 0x1000), "nothing was mapped there");
