@@ -92,6 +92,7 @@ impl<'b> Module<'b> {
                 let callee = self.names.name(symbol);
                 let symbol = self.file.symbol_by_index(symbol).map_err(|error| error.to_string())?;
                 let at = self.places[&section.index()].saturating_add(offset) as usize;
+                let place = self.address.wrapping_add(at as u64);
                 if callee == Some(b"__fentry__") {
                     if let Some(call) = at.checked_sub(1).and_then(|call| self.code.get_mut(call..call + NOP5.len())) {
                         call.copy_from_slice(&NOP5);
@@ -105,10 +106,9 @@ impl<'b> Module<'b> {
                 let Some(target) = target else {
                     // Data are no matter to the flow.
                     let opcode = branch_opcode(&self.code, at).filter(|_| symbol.section_index().is_none());
-                    unknown.extend(opcode.map(|size| (self.address + at as u64 - size, size + 4)));
+                    unknown.extend(opcode.map(|size| (place.wrapping_sub(size), size + 4)));
                     continue;
                 };
-                let place = self.address.wrapping_add(at as u64);
                 let displacement = target.wrapping_add(relocation.addend() as u64).wrapping_sub(place);
                 if let Some(field) = self.code.get_mut(at..at + 4) {
                     field.copy_from_slice(&(displacement as u32).to_le_bytes());
