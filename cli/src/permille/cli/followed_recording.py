@@ -46,13 +46,7 @@ async def recorded(
     """The finished operation. Raises its error."""
     started = await begun(client, wish, request_id)
     with ProgressDisplay(invocation.notes, silent=invocation.as_json) as display:
-        following = OperationProgress(
-            client.coverage,
-            tell=display.tell,
-            away=display.away,
-            patience_s=patience_s,
-            later=later_shown(started.name),
-        )
+        following = progress_of(client, started.name, display, patience_s)
         nodes = sorted({node.node for node in (*plan.nodes, *plan.later)}) if plan is not None else []
         async with AsyncExitStack() as told:
             await told.enter_async_context(trouble_told(client, started.name, nodes, display.trouble))
@@ -67,9 +61,18 @@ async def begun(client: MeshClient, wish: coverage_pb2.CoverageRequest, request_
     return (await answer((await client.coverage()).StartCoverage(request))).operation
 
 
-def later_shown(name: str) -> str:
-    """What shows how an operation goes on for which nobody waits any more."""
-    return f"`permille coverage get {name}` shows how far it is; `permille coverage cancel` ends it"
+def progress_of(
+    client: MeshClient, name: str, display: ProgressDisplay, patience_s: float, *, cancels: bool = True
+) -> OperationProgress:
+    """What follows an operation of coverage and shows it; see `OperationProgress`."""
+    return OperationProgress(
+        client.coverage,
+        tell=display.tell,
+        away=display.away,
+        patience_s=patience_s,
+        later=f"`permille coverage get {name}` shows how far it is; `permille coverage cancel` ends it",
+        cancels=cancels,
+    )
 
 
 def result_of(done: operation_pb2.Operation) -> coverage_pb2.CoverageResult:

@@ -7,9 +7,8 @@ from typing import Annotated
 import typer
 from permille.api.operation.v1 import operation_pb2
 from permille.cli.client import MeshClient, answer, in_mesh
-from permille.cli.followed_recording import later_shown, result_json, result_of, tell_result
+from permille.cli.followed_recording import progress_of, result_json, result_of, tell_result
 from permille.cli.invocation import Invocation, command
-from permille.cli.operation_progress import OperationProgress
 from permille.cli.progress_display import ProgressDisplay
 from permille.cli.rendering.coverage_text import rounds_json, rounds_text
 from permille.cli.rendering.operation_text import listed_json, operation_lines, operation_table
@@ -79,15 +78,7 @@ def wait(
         request = operation_pb2.GetOperationRequest(name=_name(operation))
         begun = (await answer((await client.coverage()).GetOperation(request))).operation
         with ProgressDisplay(invocation.notes, silent=invocation.as_json) as display:
-            following = OperationProgress(
-                client.coverage,
-                tell=display.tell,
-                away=display.away,
-                patience_s=patience_s,
-                later=later_shown(begun.name),
-                cancels=False,
-            )
-            return await following.follow(begun)
+            return await progress_of(client, begun.name, display, patience_s, cancels=False).follow(begun)
 
     tell_done(invocation, in_mesh(invocation.config, work))
 

@@ -36,6 +36,10 @@ pub enum Content {
 }
 
 impl Content {
+    pub fn is_code(&self) -> bool {
+        matches!(self, Content::File { .. } | Content::Code(_))
+    }
+
     /// From its beginning on; there may be more of a file.
     pub fn code(&self) -> &[u8] {
         match self {
@@ -145,9 +149,8 @@ impl Spaces {
 
     /// Whether any code of it is there.
     pub fn have_code(&self, pid: u32) -> bool {
-        let is_code = |content: &Content| matches!(content, Content::File { .. } | Content::Code(_));
         let changes = self.0.get(&pid).into_iter().flat_map(|space| &space.changes);
-        changes.into_iter().any(|(_, change)| matches!(change, Change::Map(mapping) if is_code(&mapping.content)))
+        changes.into_iter().any(|(_, change)| matches!(change, Change::Map(mapping) if mapping.content.is_code()))
     }
 
     /// The image of a process; an unknown one's is empty.
@@ -315,7 +318,7 @@ impl Builder {
         if self.mapped.overlap(address, end) || reads {
             self.next_epoch(tsc);
         }
-        let known = matches!(content, Content::File { .. } | Content::Code(_));
+        let is_code = content.is_code();
         match content {
             Content::File { binary, offset } => self.image.map(self.epoch, address, size, offset, &binary, &name)?,
             Content::Code(bytes) => self.image.code(self.epoch, address, bytes.to_vec())?,
@@ -323,7 +326,7 @@ impl Builder {
                 self.image.missing(self.epoch, address, size, &name, &reason)?
             }
         }
-        if known {
+        if is_code {
             self.mapped.add(address, end);
         }
         if is_unread {

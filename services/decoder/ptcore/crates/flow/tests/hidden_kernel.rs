@@ -57,31 +57,25 @@ fn calls_of_a_program_are_returned_from_behind_what_is_not_known_of_the_kernel()
     let call = [Packet::Tip(ip(KERNEL)), Packet::Tip(ip(unknown)), Packet::Tip(ip(unknown + 0x40))];
     let back_in_kernel = [Packet::Tip(ip(KERNEL + 10)), Packet::Tip(ip(KERNEL + 5))];
     let returned = [Packet::Tip(ip(0x1012)), Packet::Tnt { bits: 1, count: 1 }, Packet::Tip(ip(0x1000))];
-    let of_program = |told: &[Told]| {
-        let ran = told.iter().filter_map(|told| match told {
+    let told_of = |packets: &[&[Packet]]| {
+        let mut told = Recorder::default();
+        let packets = [&psb_plus(Some(0x1000))[..], &packets.concat(), &returned].concat();
+        Flow::new(&memory).decode(&stream(&packets), &Config::default(), &[], &mut told);
+        let ran = told.told.iter().filter_map(|told| match told {
             Told::Block { last, .. } if *last < KERNEL => Some(*last),
             _ => None,
         });
         ran.collect::<Vec<_>>()
     };
     for behind in [&[][..], &back_in_kernel] {
-        let packets = [&psb_plus(Some(0x1000))[..], &call, behind, &returned].concat();
-        let mut told = Recorder::default();
-        Flow::new(&memory).decode(&stream(&packets), &Config::default(), &[], &mut told);
-        assert_eq!(of_program(&told.told), [0x1000, 0x1010, 0x1012, 0x1005, 0x1000], "{:x?}", told.told);
+        assert_eq!(told_of(&[&call, behind]), [0x1000, 0x1010, 0x1012, 0x1005, 0x1000]);
         // The program came elsewhere in between.
         let elsewhere = [Packet::Tip(ip(0x5000)), Packet::Tip(ip(unknown))];
-        let packets = [&psb_plus(Some(0x1000))[..], &call, &elsewhere, behind, &returned].concat();
-        let mut told = Recorder::default();
-        Flow::new(&memory).decode(&stream(&packets), &Config::default(), &[], &mut told);
-        assert_eq!(of_program(&told.told), [0x1000, 0x1010, 0x1000], "{:x?}", told.told);
+        assert_eq!(told_of(&[&call, &elsewhere, behind]), [0x1000, 0x1010, 0x1000]);
         // It was in the kernel before, and how it came there again was not traced.
         let before = [Packet::Tip(ip(leave)), returned[0], returned[1], Packet::TipPgd(ip(0x5000))];
         let again = [Packet::TipPge(ip(work)), call[1], call[2]];
-        let packets = [&psb_plus(Some(0x1000))[..], &before, &again, behind, &returned].concat();
-        let mut told = Recorder::default();
-        Flow::new(&memory).decode(&stream(&packets), &Config::default(), &[], &mut told);
-        assert_eq!(of_program(&told.told), [0x1000, 0x1010, 0x1012, 0x1005, 0x1000], "{:x?}", told.told);
+        assert_eq!(told_of(&[&before, &again, behind]), [0x1000, 0x1010, 0x1012, 0x1005, 0x1000]);
     }
 }
 

@@ -342,7 +342,7 @@ impl<'o> Sideband<'o> {
         capture.config.filter = std::mem::take(&mut self.filters).finish(&mut capture.warnings);
         let changed = std::mem::take(&mut self.kernel_changes).finish(&self.bpf);
         // perf asks for changes of the kernel's code where it traces the kernel.
-        let changed_code = changed.code.iter().any(|(_, mapping)| !mapping.content.code().is_empty());
+        let changed_code = changed.code.iter().any(|(_, mapping)| mapping.content.is_code());
         self.kernel.symbols = changed.symbols;
         kernel::map(&mut self.spaces, &self.kernel, self.options, &mut capture.warnings)?;
         kernel::change(&mut self.spaces, changed.code);

@@ -21,9 +21,10 @@ const FIRST_TRIALS: usize = 1 << 8;
 struct Passed {
     /// Where in the kernel it ended, if it did.
     in_kernel: Option<u64>,
-    /// Something of the program may be in it, as far as the kernel is not known at all; and that is not so, as far as it is.
-    of_program: bool,
+    /// The program may have run.
     program_ran: bool,
+    /// Of the kernel, too, more is known than where the program went.
+    in_known_kernel: bool,
     /// Those that may have run behind the next target, and whether they were read here.
     branches: Branches,
     read: bool,
@@ -34,6 +35,13 @@ struct Passed {
     noted: Option<Execution>,
     /// Packets up to the last PSB.
     packets: u64,
+}
+
+impl Passed {
+    /// Whether something of the program may be in it: a kernel that is hidden as a whole is as if it was not traced.
+    fn of_program(&self) -> bool {
+        self.program_ran || self.in_known_kernel
+    }
 }
 
 /// Why no more is passed.
@@ -71,8 +79,8 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
         let (address, epoch, now) = (self.ip, self.epoch, self.events.time.now());
         let mut passed = Passed {
             in_kernel: Some(address).filter(|&address| is_kernel(address)),
-            of_program: fault.reason != Reason::NoKernelCode,
             program_ran: !is_kernel(address),
+            in_known_kernel: fault.reason != Reason::NoKernelCode,
             branches: Branches::of(&self.events),
             packets: self.events.packets,
             ..Passed::default()
@@ -80,7 +88,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
         let tnt_bits = self.events.tnt_bits;
         let found = self.known_again(&fault, &mut passed);
         let reason = match fault.reason {
-            Reason::NoKernelCode if passed.of_program => Reason::NoCode,
+            Reason::NoKernelCode if passed.of_program() => Reason::NoCode,
             reason => reason,
         };
         let (event, branches) = match found {
@@ -110,8 +118,8 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
         self.pending = Some(event);
         match (found, event) {
             (Found::Other(_), _) => {
-                self.forget_kept_calls();
-                self.stopped_at = None;
+                self.forget_calls();
+                (self.stopped_at, self.bypassed) = (None, true);
                 self.ip = passed.in_kernel.unwrap_or(address);
                 self.postponed = Some(self.fault(Reason::NoKernelCode));
                 self.sink.loss_ends();
@@ -128,7 +136,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
         loop {
             let event = self.pending.take().map_or_else(|| self.next_without_branches(), Ok);
             let Ok(event) = event else {
-                passed.of_program = true;
+                passed.program_ran = true;
                 return Found::Nothing;
             };
             if self.events.mode.is_some() {
@@ -159,14 +167,13 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
             }
             Event::Enable { ip: Some(ip) } | Event::AsyncBranch { to: Some(ip), .. } => {
                 if let Event::AsyncBranch { from, .. } = event {
-                    passed.of_program |= !is_kernel(from);
                     passed.program_ran |= !is_kernel(from);
                 }
                 self.arrives(ip, fault, passed)?;
                 return Some(Found::Known(event, Branches::default()));
             }
             Event::Overflow { .. } => {
-                passed.of_program = true;
+                passed.program_ran = true;
                 return Some(Found::Known(event, Branches::default()));
             }
             Event::Note => {
@@ -187,17 +194,14 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
                 (self.followed, self.bypassed) = (self.events.offset, false);
             }
             Event::Status { ip } => {
-                passed.of_program |= ip.is_some();
+                passed.program_ran |= ip.is_some();
                 return Some(Found::Nothing);
             }
             Event::End => return Some(Found::Nothing),
             Event::AsyncDisable { at: from, .. } | Event::AsyncBranch { from, to: None } => {
-                passed.of_program |= !is_kernel(from);
                 passed.program_ran |= !is_kernel(from);
             }
-            Event::Target { ip: None } | Event::Enable { ip: None } => {
-                (passed.of_program, passed.program_ran) = (true, true);
-            }
+            Event::Target { ip: None } | Event::Enable { ip: None } => passed.program_ran = true,
             Event::Branches | Event::Disable { .. } => {}
         }
         None
@@ -208,37 +212,31 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
         self.events.next()
     }
 
-    /// Nothing says which calls may be returned from.
-    fn forget_kept_calls(&mut self) {
-        self.forget_calls();
-        self.bypassed = true;
-    }
-
     /// How many of the branches in front ran behind the arrival at `ip`, where it is certain that the flow goes on there.
     fn arrives(&mut self, ip: u64, fault: &Fault, passed: &mut Passed) -> Option<u32> {
         self.enter_epoch(self.events.last_offset);
         let execution = passed.noted.or(passed.mode.map(|(execution, _)| execution));
         let view = execution.map_or(self.view, |execution| self.view.of_mode(execution));
         let is_known = self.code.find(self.memory, view, ip).is_ok();
-        // Of the kernel, too, more is known than where the program went.
-        passed.of_program |= is_kernel(ip) == is_known;
+        passed.in_known_kernel |= is_known && is_kernel(ip);
         if !is_known {
             passed.in_kernel = Some(ip).filter(|&ip| is_kernel(ip));
             passed.program_ran |= !is_kernel(ip);
             return None;
         }
         // What the kernel calls returns in it.
-        if passed.of_program && (passed.program_ran || !self.goes_on_behind_kernel(ip)) {
-            self.forget_kept_calls();
+        if passed.of_program() {
+            if passed.program_ran || !self.goes_on_behind_kernel(ip) {
+                self.forget_calls();
+            }
+            self.bypassed = true;
         }
-        self.bypassed |= passed.of_program;
         let bytes = self.events.position().saturating_sub(fault.offset);
         let room = (FIRST_TRIALS + TRIALS * bytes).saturating_sub(passed.tried);
         let mut left = room;
         let target = Reached { ip, view, branches: passed.branches, from_kernel: passed.in_kernel.is_some() };
         let behind = self.deferred(target, &mut left);
         passed.tried += room - left;
-        passed.of_program |= behind.is_none();
         passed.program_ran |= behind.is_none() && !is_kernel(ip);
         behind
     }
