@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
+import subprocess
+import sys
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -244,18 +246,12 @@ async def test_a_query_whose_answer_is_not_read_is_over_in_time_and_the_next_one
 
 async def test_who_waits_for_other_queries_too_long_is_told_so(tables: Tables) -> None:
     engine = QueryEngine(tables, QueryLimits(at_once=1, timeout_s=0.3))
-
-    async def asked() -> PermilleError:
+    async with engine._turn():
         with pytest.raises(PermilleError) as error:
-            async for _ in engine.run(ENDLESS):
-                pass
-        return error.value
-
-    first, *_, last = await asyncio.gather(asked(), asked(), asked())
-    assert first.reason == "QUERY_TIMEOUT"
-    assert (last.code, last.reason) == (Code.RESOURCE_EXHAUSTED, "QUERIES_AT_ONCE")
-    assert last.retry_after_s
-    assert "queries_at_once" in last.help
+            _ = [part async for part in engine.run("SELECT 1")]
+    assert (error.value.code, error.value.reason) == (Code.RESOURCE_EXHAUSTED, "QUERIES_AT_ONCE")
+    assert error.value.retry_after_s
+    assert "queries_at_once" in error.value.help
 
 
 async def test_a_table_that_cannot_be_opened_in_time_is_waited_for_no_longer(tables: Tables) -> None:
@@ -296,7 +292,7 @@ async def test_a_table_that_may_not_be_read_any_more_is_told_so(
         if not table.table_uri.rstrip("/").endswith("/functions"):
             return opened(table, **options)
         keys = {**(table._storage_options or {}), "aws_secret_access_key": "of before"}
-        return opened(table, filesystem=PyFileSystem(DeltaStorageHandler(table.table_uri, keys)), **options)
+        return opened(table, **options | {"filesystem": PyFileSystem(DeltaStorageHandler(table.table_uri, keys))})
 
     monkeypatch.setattr(DeltaTable, "to_pyarrow_dataset", with_keys_of_before)
     for use in ("query", "export"):
@@ -306,6 +302,17 @@ async def test_a_table_that_may_not_be_read_any_more_is_told_so(
             else:
                 [piece async for piece in SessionExports(tables, tmp_path).run(ExportWish("s1", ExportFormat.FOLDED))]
         assert (refused.value.code, refused.value.reason) == (Code.PERMISSION_DENIED, "STORE_DENIED")
+
+
+def test_reads_that_fail_at_once_end_nothing_but_their_queries(tmp_path: Path) -> None:
+    told = subprocess.run(
+        [sys.executable, Path(__file__).with_name("failing_reads.py"), tmp_path / "table"],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert (told.stdout, told.returncode) == ("TABLE_CHANGED\n", 0), told.stderr
 
 
 @pytest.mark.parametrize("how", ["gone", "cut off", "empty"])

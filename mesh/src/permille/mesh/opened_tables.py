@@ -10,6 +10,7 @@ import pyarrow.dataset as ds
 from deltalake import DeltaTable
 from permille.mesh.log_entries import LogEntries
 from permille.mesh.store.object_store import ObjectStore
+from pyarrow.fs import FileSystem, LocalFileSystem, SubTreeFileSystem
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,12 @@ class OpenedTables:
             self._known.pop(table, None)
             return None
         version = opened.version()
-        known = _Opened(opened.to_pyarrow_dataset(schema=schema), location, version, entries.read(version))
+        dataset = opened.to_pyarrow_dataset(schema=schema, filesystem=_native(*location))
+        known = _Opened(dataset, location, version, entries.read(version))
         self._known[table] = known
         return known.dataset
+
+
+def _native(place: str, options: dict[str, str]) -> FileSystem | None:
+    """Arrow's own for a folder, which has no options: all its errors name the file, and no read waits for Python."""
+    return None if options else SubTreeFileSystem(place, LocalFileSystem())

@@ -17,6 +17,7 @@ from permille.decoder.domain.drained_sink import DrainedSink
 from permille.decoder.domain.handed_over import HandOver, handed_over
 from permille.decoder.domain.interruptible import interruptible
 from permille.decoder.domain.query_limits import QueryLimits
+from permille.decoder.domain.unlocked_dataset import register
 from permille.decoder.domain.unread_table import unread_table
 from permille.mesh.errors import InvalidArgument, PermilleError
 from permille.mesh.table_schemas import SCHEMAS
@@ -98,7 +99,7 @@ def _connection(datasets: Mapping[str, ds.Dataset], limits: QueryLimits) -> Iter
     connection = sandboxed(limits)
     try:
         for name, dataset in datasets.items():
-            connection.register(name, dataset)
+            register(connection, name, dataset)
         connection.execute("SET lock_configuration = true")
         yield connection
     finally:

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 from permille.decoder.domain.by_segment import by_segment
 from permille.decoder.domain.inlined_chain import Chain, chain_of
+from permille.decoder.domain.unlocked_dataset import register
 from permille.mesh.table_schemas import SCHEMAS
 
 _BATCH_ROWS = 1 << 16
@@ -209,7 +210,7 @@ def open_rows(datasets: Mapping[str, ds.Dataset], session_id: str, scratch: Path
     try:
         for name, dataset in datasets.items():
             for each in (connection, beside):
-                each.register(name, dataset.filter(ds.field("session_id") == session_id))
+                register(each, name, dataset.filter(ds.field("session_id") == session_id))
         columns = ", ".join(SCHEMAS["sessions"].names)
         found = connection.execute(f"SELECT {columns} FROM sessions").fetchall()  # noqa: S608
         session = dict(zip(SCHEMAS["sessions"].names, found[0], strict=True)) if found else None
