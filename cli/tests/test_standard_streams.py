@@ -129,6 +129,9 @@ def test_a_query_is_read_as_utf_8_where_the_locale_has_none(mesh: Mesh, tmp_path
     words = ["query", sql, "--state-dir", str(mesh.state)]
     done = permille_into(f"<{tmp_path}/sql", words, tmp_path, environment=environment, stdout=subprocess.PIPE)
     assert done.stdout.split() == ["text", "\\xfc\\u540d"], done.stderr
+    words, pipe = [*words, "--json"], subprocess.PIPE
+    done = permille_into(f"<{tmp_path}/sql", words, tmp_path, environment=environment, stdout=pipe, encoding="utf-8")
+    assert json.loads(done.stdout)["rows"] == [{"text": "ü名"}]
 
 
 def test_what_an_encoding_does_not_have_is_written_out(tmp_path: Path) -> None:

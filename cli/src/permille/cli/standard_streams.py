@@ -46,9 +46,11 @@ def _text(raw: io.FileIO, replaced: TextIO | None) -> TextIO:
     errors = "backslashreplace"
     if not isinstance(replaced, io.TextIOWrapper):
         return io.TextIOWrapper(io.BufferedWriter(raw), encoding="utf-8", errors=errors)
+    # JSON is UTF-8 in every locale (RFC 8259, 8.1), and has no word for what is written out.
+    encoding = "utf-8" if "--json" in sys.argv else replaced.encoding
     return io.TextIOWrapper(
         io.BufferedWriter(raw),
-        encoding=replaced.encoding,
+        encoding=encoding,
         errors=errors,
         line_buffering=replaced.line_buffering,
         write_through=replaced.write_through,
