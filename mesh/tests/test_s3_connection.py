@@ -7,6 +7,7 @@ import hashlib
 import os
 import random
 import re
+import socket
 import ssl
 import string
 import threading
@@ -20,12 +21,14 @@ from urllib.parse import quote, urlsplit
 
 import botocore.auth
 import pytest
+import urllib3
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials as BotocoreCredentials
 from permille.mesh.certs import create_authority, issue_service
 from permille.mesh.errors import Code, PermilleError
-from permille.mesh.store import open_store, s3_connection
+from permille.mesh.store import open_store, s3_connection, s3_sockets
 from permille.mesh.store.s3 import S3Store
+from permille.mesh.store.s3_credentials import S3Credentials
 from permille.mesh.store.s3_signature import Credentials, Request, signed
 from permille.mesh.tables import Tables
 
@@ -154,6 +157,37 @@ async def test_what_may_pass_is_tried_three_times() -> None:
             await open_store(f"s3://bucket?endpoint={server.endpoint}").get("a")
         assert (error.value.code, error.value.reason) == (Code.UNAVAILABLE, "STORE_UNAVAILABLE")
         assert len(server.asked) == 3
+
+
+class Slow:
+    """A server that takes what is put some at a time, and longer for all of it than for anything else."""
+
+    def __init__(self) -> None:
+        self._listener = socket.socket()
+        # Else the system takes all of it at once.
+        self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
+        self._listener.bind(("127.0.0.1", 0))
+        self._listener.listen()
+        self.endpoint = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+
+    def serve(self, size: int) -> None:
+        """One put of so many bytes."""
+        with self._listener, self._listener.accept()[0] as taken, taken.makefile("rb") as lines:
+            while lines.readline().strip():
+                pass
+            for _ in range(10):
+                threading.Event().wait(0.3)
+                lines.read(size // 10)
+            taken.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+
+
+async def test_a_put_has_time_as_long_as_the_server_takes_some_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(s3_sockets, "TIMEOUT", urllib3.Timeout(connect=0.1, read=2))
+    server, content = Slow(), bytes(40_000_000)
+    taking = asyncio.create_task(asyncio.to_thread(server.serve, len(content)))
+    connection = s3_connection.S3Connection("bucket", server.endpoint, "eu-west-1", S3Credentials())
+    await asyncio.to_thread(connection.request, s3_connection.S3Request("PutObject", "PUT", "a", body=content))
+    await taking
 
 
 async def error_of(*answers: Answer) -> PermilleError:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -13,13 +14,15 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, Field, TableFeatures, write_deltalake
+from deltalake.exceptions import CommitFailedError
 from deltalake.schema import PrimitiveType
 from permille.mesh.errors import Code, PermilleError, Unavailable
-from permille.mesh.store import open_store
+from permille.mesh.store import open_store, s3
 from permille.mesh.store.folder import FolderStore
 from permille.mesh.table_schemas import SCHEMAS
 from permille.mesh.tables import TableFile, Tables
@@ -460,6 +463,25 @@ async def test_a_table_that_wants_other_writers_is_told(tmp_path: Path) -> None:
     assert (error.value.code, error.value.reason) == (Code.FAILED_PRECONDITION, "TABLE_PROTOCOL")
 
 
+async def test_a_deletion_whose_commit_is_made_and_not_answered_is_one(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await tables.replace_session("losses", "s1", [losses("s1", [1])])
+    delete, deleted = DeltaTable.delete, []
+
+    def unanswered(table: DeltaTable, *what: Any, **how: Any) -> Any:
+        delete(table, *what, **how)
+        deleted.append(table)
+        if len(deleted) == 1:
+            # As Delta says it of a commit that it finds in the place of its own, and which is its own.
+            raise CommitFailedError
+
+    monkeypatch.setattr(DeltaTable, "delete", unanswered)
+    await tables.delete_session("s1")
+    assert await offsets(tables, "s1") == []
+    assert len(deleted) > 1
+
+
 async def test_commits_and_deletions_at_once_leave_what_they_should(tables: Tables, url: str) -> None:
     store = open_store(url)
     count = 6 if url.startswith("file:") else 2
@@ -497,6 +519,19 @@ async def test_a_store_that_is_away_is_told(s3_credentials: None) -> None:
     # And why, on one line.
     assert "127.0.0.1:9/bucket/" in error.value.message and "Connection refused" in error.value.message
     assert error.value.message.isprintable()
+
+
+async def test_a_store_that_takes_what_is_asked_and_answers_nothing_is_told(
+    s3_credentials: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(s3, "_PATIENCE", {**s3._PATIENCE, "timeout": "1s", "retry_timeout": "1s"})
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        tables = Tables(open_store(f"s3://bucket?endpoint=http://127.0.0.1:{server.getsockname()[1]}"))
+        # Ten tries take longer.
+        async with asyncio.timeout(9):
+            with pytest.raises(PermilleError) as error:
+                await tables.files("calls")
+    assert error.value.code == Code.UNAVAILABLE
 
 
 async def test_a_folder_that_is_away_is_no_store_without_tables(tmp_path: Path) -> None:

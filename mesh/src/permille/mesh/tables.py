@@ -26,6 +26,7 @@ from deltalake import (
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from permille.mesh.errors import InvalidArgument, NotFound, Unavailable
 from permille.mesh.opened_tables import OpenedTables
+from permille.mesh.own_threads import OwnThreads
 from permille.mesh.rows_in_memory import RowsInMemory
 from permille.mesh.store.object_store import ObjectStore, StoreUsage
 from permille.mesh.table_errors import told
@@ -36,6 +37,7 @@ from permille.mesh.whole_sessions import Footers, Named, doubtful_sessions, name
 # Delta's own default of 15 gives up when a few processes commit at once.
 _MOST_RETRIES = 100
 _MOST_REPLACEMENTS = 20
+_AT_ONCE = 16
 # Each commit lists the folder of the log and reads what came after the last checkpoint: Delta's own 100 commits and 30
 # days make most of what a small session costs. Nobody may take longer than the log is kept from reading it to writing.
 _CHECKPOINT_COMMITS = 20
@@ -85,6 +87,7 @@ class Tables:
         self._footers: Footers = {}
         self._sessions = RowsInMemory()
         self._reading = asyncio.Lock()
+        self._threads = OwnThreads(_AT_ONCE, "tables")
 
     async def replace_session(
         self, table: str, session_id: str, batches: Iterable[pa.RecordBatch], *, decode_id: str = ""
@@ -95,7 +98,7 @@ class Tables:
         nothing. `decode_id` is kept in the commit's metadata.
         """
         _require_session_id(session_id)
-        await self._written(table, lambda: self._replace(table, session_id, batches, decode_id))
+        await self._written(table, lambda: _anew(lambda: self._replace(table, session_id, batches, decode_id)))
 
     async def replace_session_files(
         self, table: str, session_id: str, day: date, files: Sequence[TableFile], *, decode_id: str = ""
@@ -122,7 +125,7 @@ class Tables:
         _require_session_id(session_id)
         objects = size = 0
         for table in SCHEMAS:
-            await self._call(table, lambda table=table: self._delete(table, session_id))  # type: ignore[misc]
+            await self._call(table, lambda table=table: _anew(lambda: self._delete(table, session_id)))  # type: ignore[misc]
             marker = f"/session_id={session_id}/"
             folders = {
                 info.key[: info.key.index(marker) + len(marker)]
@@ -256,17 +259,6 @@ class Tables:
             return found
 
     def _replace(self, table: str, session_id: str, batches: Iterable[pa.RecordBatch], decode_id: str) -> None:
-        for tries_left in reversed(range(_MOST_REPLACEMENTS)):
-            try:
-                return self._replace_once(table, session_id, batches, decode_id)
-            except CommitFailedError:
-                # Another writer replaced the same session's rows meanwhile: Delta wants them read anew.
-                if not tries_left:
-                    raise
-                time.sleep(random.uniform(0.01, 0.2))  # noqa: S311
-        return None
-
-    def _replace_once(self, table: str, session_id: str, batches: Iterable[pa.RecordBatch], decode_id: str) -> None:
         schema = _schema(table)
         write_deltalake(
             self._current(table),
@@ -337,13 +329,28 @@ class Tables:
 
     async def _call(self, table: str, work: Callable[[], _Result]) -> _Result:
         try:
-            return await asyncio.to_thread(work)
+            return await self._threads.run(work)
         except (DeltaError, OSError) as error:
             raise told(table, error, self._store.url, tries=_MOST_RETRIES) from error
 
 
 class _Absent(Unavailable):
     """A table that nobody has made yet, or whose store is away."""
+
+
+def _anew(work: Callable[[], None]) -> None:
+    """Work on a table, once more where a commit was in its way: another's, or its own of which the answer was lost.
+
+    Delta wants the table read anew.
+    """
+    for tries_left in reversed(range(_MOST_REPLACEMENTS)):
+        try:
+            return work()
+        except CommitFailedError:
+            if not tries_left:
+                raise
+            time.sleep(random.uniform(0.01, 0.2))  # noqa: S311
+    return None
 
 
 def _folder(day: date, session_id: str) -> str:

@@ -17,6 +17,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, TypeVar
 
 from permille.mesh.errors import Aborted, NotFound, PermilleError
+from permille.mesh.own_threads import OwnThreads
 from permille.mesh.store.keys import valid_folder, valid_key, valid_prefix
 from permille.mesh.store.multipart import MultipartUpload
 from permille.mesh.store.object_store import ObjectInfo, StoreUsage
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 
 _PART_BYTES = 8 << 20
 _READ_BYTES = 1 << 20
+_AT_ONCE = 32
+# Of Delta's library, which else tries for three minutes where nothing is answered: queries have one.
+_PATIENCE = {"connect_timeout": "5s", "timeout": "30s", "retry_timeout": "30s"}
 _SHA256 = "permille-sha256"
 _CHECKSUMS = ".checksums/"
 _Result = TypeVar("_Result")
@@ -47,6 +51,7 @@ class S3Store:
         self._region = region
         self._part_bytes = part_bytes
         self._credentials = S3Credentials()
+        self._threads = OwnThreads(_AT_ONCE, "s3")
 
     @cached_property
     def _client(self) -> S3Client:
@@ -151,7 +156,7 @@ class S3Store:
 
     def table_location(self, name: str) -> tuple[str, dict[str, str]]:
         """See `ObjectStore`."""
-        options = {"conditional_put": "etag", "aws_region": self._region or "us-east-1"}
+        options = {"conditional_put": "etag", "aws_region": self._region or "us-east-1"} | _PATIENCE
         # Without them Delta looks for its own, and tells what is wrong.
         with suppress(CredentialsRefusedError, CredentialsAwayError):
             credentials = self._credentials.current()
@@ -287,7 +292,7 @@ class S3Store:
         return True
 
     async def _call(self, key: str, request: Callable[[], _Result]) -> _Result:
-        return await asyncio.to_thread(self._asked, key, request)
+        return await self._threads.run(lambda: self._asked(key, request))
 
     def _asked(self, key: str, request: Callable[[], _Result]) -> _Result:
         from permille.mesh.store.s3_connection import FAILURES  # noqa: PLC0415 - as the client

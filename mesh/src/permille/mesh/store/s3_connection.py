@@ -6,6 +6,7 @@ Not boto3: 24 MB of memory in every controller, for descriptions of services tha
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import random
 import ssl
@@ -24,12 +25,13 @@ import urllib3
 from permille.mesh.store.s3_credentials import CredentialsAwayError, CredentialsRefusedError, S3Credentials
 from permille.mesh.store.s3_errors import S3Error
 from permille.mesh.store.s3_signature import UNSIGNED, Request, signed
+from permille.mesh.store.s3_sockets import moving
 
 _TRIES = 3
+# As many as a store has threads.
 _CONNECTIONS = 32
 # Of what a server asks to wait; who waits longer is told, and has patience of his own.
 _MOST_AFTER_S = 30
-_TIMEOUT = urllib3.Timeout(connect=5, read=60)
 _PASSING = {"InternalError", "RequestTimeout", "ServiceUnavailable", "SlowDown", "Throttling"}
 _PASSING_STATUS = {429, 500, 502, 503, 504}
 # Of an error's answer, and of its text.
@@ -65,8 +67,8 @@ FAILURES = (
 class S3Connection:
     """One bucket. Blocking, for any number of threads.
 
-    Tries three times, at most 5 s to connect and 60 s for each answer, and waits in between for as long as the server
-    asks to (RFC 9110, Retry-After, in seconds), at most 30 s. Raises `FAILURES`.
+    Tries three times, at most 5 s to connect and 60 s in which nothing is sent or answered, and waits in between for as
+    long as the server asks to (RFC 9110, Retry-After, in seconds), at most 30 s. Raises `FAILURES`.
     """
 
     def __init__(self, bucket: str, endpoint: str, region: str, credentials: S3Credentials) -> None:
@@ -106,11 +108,12 @@ class S3Connection:
         # What has an MD5 and goes through TLS is not hashed once more.
         unsigned = scheme == "https" and "content-md5" in call.headers
         payload = UNSIGNED if unsigned else hashlib.sha256(call.body).hexdigest()
+        headers = signed(request, payload, self._credentials.current(), self._region, datetime.now(UTC))
         response = self._connections(scheme, host).request(
             call.method,
             f"{scheme}://{host}{path}" + (f"?{request.query_string}" if call.query else ""),
-            headers=signed(request, payload, self._credentials.current(), self._region, datetime.now(UTC)),
-            body=call.body or None,
+            headers=headers | {"content-length": str(len(call.body))} if call.body else headers,
+            body=io.BytesIO(call.body) if call.body else None,
             preload_content=False,
             decode_content=False,
             retries=False,
@@ -143,10 +146,10 @@ class S3Connection:
             if self._pool is None:
                 trusted = _trusted() if scheme == "https" else None
                 proxy = "" if proxy_bypass(host) else getproxies().get(scheme, "")
-                self._pool = (
-                    urllib3.ProxyManager(proxy, maxsize=_CONNECTIONS, timeout=_TIMEOUT, ssl_context=trusted)
+                self._pool = moving(
+                    urllib3.ProxyManager(proxy, maxsize=_CONNECTIONS, ssl_context=trusted)
                     if proxy
-                    else urllib3.PoolManager(maxsize=_CONNECTIONS, timeout=_TIMEOUT, ssl_context=trusted)
+                    else urllib3.PoolManager(maxsize=_CONNECTIONS, ssl_context=trusted)
                 )
             return self._pool
 
