@@ -96,6 +96,16 @@ def test_a_present_folder_that_was_removed_is_told(tmp_path: Path) -> None:
     assert list(tmp_path.glob("permille-defect-*")) == []
 
 
+def test_where_no_temporary_file_can_be_written_that_is_told(tmp_path: Path) -> None:
+    (tmp_path / "trace.pt").write_bytes(bytes.fromhex("0282" * 8))
+    # Of no file a single byte.
+    words = ["sh", "-c", 'ulimit -f 0; exec "$@"', "sh", str(PERMILLE), "import", str(tmp_path / "trace.pt")]
+    done = subprocess.run(words, env=plain_environment(), capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 4, done.stderr
+    assert "NO_TEMPORARY_FOLDER" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_every_error_family_has_an_exit_code_of_the_documented() -> None:
     for code in Code:
         assert exit_codes.exit_code(error_of(int(code), "x", reason="X")) in exit_codes.MEANINGS

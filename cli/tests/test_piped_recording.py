@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -22,3 +23,8 @@ def test_a_folder_was_written_when_the_file_was_that_tells_its_recording(tmp_pat
 def test_a_folder_without_a_recording_has_its_own_time(tmp_path: Path) -> None:
     os.utime(tmp_path, ns=(1, 3_000_000_000))
     assert written_ns(tmp_path) == 3_000_000_000
+
+
+def test_a_recording_of_the_future_was_written_now(tmp_path: Path) -> None:
+    os.utime(tmp_path, (1, 20_000_000_000))
+    assert written_ns(tmp_path) <= time.time_ns()

@@ -145,9 +145,7 @@ def run() -> None:
         nobody_reads()
         raise SystemExit(exit_codes.OK) from None
     except OSError as error:
-        if is_no_room(error):
-            _end(_no_room(error))
-        _end(_no_folder() if isinstance(error, FileNotFoundError) and _folder_is_gone() else _defect(error))
+        _end(_of_folders(error) or _defect(error))
     except UnicodeEncodeError as error:
         _end(_no_unicode(error.object) if _SURROGATE.search(error.object) else _defect(error))
     except Exception as error:
@@ -169,8 +167,22 @@ def _end(error: PermilleError) -> None:
     raise SystemExit(exit_codes.exit_code(error)) from None
 
 
-def _no_room(error: OSError) -> ResourceExhausted:
-    place = f" for {error.filename}" if error.filename else f" in {tempfile.gettempdir()}"
+def _of_folders(error: OSError) -> PermilleError | None:
+    if isinstance(error, FileNotFoundError) and _folder_is_gone():
+        return _no_folder()
+    try:
+        temporary = tempfile.gettempdir()
+    except FileNotFoundError as none:
+        return FailedPrecondition(
+            f"temporary files cannot be written anywhere: {none.strerror}",
+            reason="NO_TEMPORARY_FOLDER",
+            help="make room, or name another folder for them with TMPDIR",
+        )
+    return _no_room(error, temporary) if is_no_room(error) else None
+
+
+def _no_room(error: OSError, temporary: str) -> ResourceExhausted:
+    place = f" for {error.filename}" if error.filename else f" in {temporary}"
     return ResourceExhausted(
         f"there is no room{place}: {error.strerror}",
         reason="DISK_FULL",

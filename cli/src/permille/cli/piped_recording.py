@@ -45,10 +45,10 @@ def regular_file(given: Path) -> Iterator[Path]:
 
 
 def written_ns(given: Path) -> int:
-    """When the recording was last written, in unix ns; what came through a pipe was now."""
+    """When the recording was last written, in unix ns; what came through a pipe, or is of the future, was now."""
     # A folder was changed last when the first file was made in it.
     found = describing(given).stat()
-    return time.time_ns() if stat.S_ISFIFO(found.st_mode) else found.st_mtime_ns
+    return time.time_ns() if stat.S_ISFIFO(found.st_mode) else min(found.st_mtime_ns, time.time_ns())
 
 
 def describing(given: Path) -> Path:
