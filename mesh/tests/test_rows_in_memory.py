@@ -77,5 +77,32 @@ def test_who_reads_a_file_that_is_lost_is_told_and_the_others_are_there(tmp_path
     assert kept.dataset(found).to_table(filter=ds.field("session_id") == "s1").num_rows == 1
 
 
+def test_where_the_store_is_away_no_more_than_one_file_is_asked_for(tmp_path: Path) -> None:
+    kept = RowsInMemory()
+    for number in range(5):
+        put(tmp_path, f"s{number}", number)
+
+    class Away(fs.FSSpecHandler):
+        asked = 0
+
+        def __init__(self) -> None:
+            super().__init__(None)
+
+        def open_input_file(self, path: str) -> Any:
+            Away.asked += 1
+            raise OSError("away")
+
+        def get_type_name(self) -> str:
+            return "away"
+
+    files, there = ds.ParquetFileFormat(), list(map(str, sorted(tmp_path.iterdir())))
+    away = fs.PyFileSystem(Away())  # type: ignore[abstract]
+    found = ds.FileSystemDataset([files.make_fragment(file, away) for file in there], SCHEMA, files, away)
+    with pytest.raises(OSError, match="away"):
+        kept.dataset(found).to_table()
+    asked, _ = Away.asked, kept.dataset(found)
+    assert Away.asked == asked + 1
+
+
 def test_a_table_that_is_not_there_has_no_rows() -> None:
     assert RowsInMemory().dataset(ds.dataset(SCHEMA.empty_table())).count_rows() == 0

@@ -12,6 +12,7 @@ import ssl
 import string
 import threading
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -230,6 +231,30 @@ async def test_the_rest_of_an_object_that_breaks_off_is_asked_for(monkeypatch: p
         ("bytes=3-", '"one"'),
         ("bytes=4-", '"one"'),
     ]
+
+
+async def test_who_is_cancelled_while_a_read_waits_waits_for_nothing(s3_credentials: None) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as threads:
+        over = threading.Event()
+
+        def answer() -> bool:
+            with listener.accept()[0] as asked, asked.makefile("rb") as lines:
+                while lines.readline().strip():
+                    pass
+                asked.sendall(b'HTTP/1.1 200 OK\r\nETag: "one"\r\nContent-Length: 4000000\r\n')
+                asked.sendall(b"Last-Modified: Fri, 02 Jan 2026 03:04:05 GMT\r\n\r\n" + bytes(2_000_000))
+                return over.wait(30)
+
+        ended_in_time = threads.submit(answer)
+        body = open_store(f"s3://bucket?endpoint=http://127.0.0.1:{listener.getsockname()[1]}").open_read("a")
+        assert await anext(body)
+        reading = asyncio.ensure_future(anext(body))
+        await asyncio.sleep(0.5)
+        reading.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reading
+        over.set()
+        assert ended_in_time.result()
 
 
 @pytest.mark.parametrize("further", [broken_off(b"", 2, 206), broken_off(b"abcde", 5), (412, {}, b"")])

@@ -13,6 +13,7 @@ from permille.api.coverage.v1 import coverage_pb2
 from permille.api.decoder.v1 import decoder_pb2
 from permille.decoder.service.session_deletion import SessionDeletion
 from permille.decoder.service.session_expiry import SessionExpiry
+from permille.mesh.errors import Unavailable
 from permille.mesh.etcd import Etcd
 from permille.mesh.lease import Lease
 from permille.mesh.operation_names import part_request_id
@@ -142,6 +143,29 @@ async def test_of_recordings_that_etcd_does_not_list_the_store_tells_the_age(
     clock.s = 30 * DAY_S
     assert await expiry.sweep() == [name_of("long")]
     assert [info.key async for info in store.list("raw/")] == ["raw/damaged/manifest.json"]
+
+
+async def test_a_deletion_that_the_store_interrupts_is_ended_by_the_next_sweep(
+    expiry: SessionExpiry,
+    store: ObjectStore,
+    clock: Clock,
+    store_session: StoreSession,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    await store_session("s1", node="n", end_ns=END_NS)
+    clock.s = 31 * DAY_S
+    delete_prefix = type(store).delete_prefix
+
+    async def away(*_: object) -> None:
+        raise Unavailable("away", reason="STORE_UNAVAILABLE", help="try again")
+
+    monkeypatch.setattr(type(store), "delete_prefix", away)
+    with pytest.raises(Unavailable):
+        await expiry.sweep()
+    monkeypatch.setattr(type(store), "delete_prefix", delete_prefix)
+    assert await expiry.sweep() == [name_of("s1")]
+    assert [info.key async for info in store.list("raw/s1/")] == []
+    assert await expiry.sweep() == []
 
 
 @pytest.mark.parametrize("known_to", ["etcd", "store"])

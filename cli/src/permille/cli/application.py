@@ -216,10 +216,15 @@ def _no_folder() -> FailedPrecondition:
 
 
 def _defect(error: Exception) -> Internal:
-    with tempfile.NamedTemporaryFile("w", prefix="permille-defect-", suffix=".txt", delete=False) as file:
-        traceback.print_exception(error, file=file)
+    try:
+        with tempfile.NamedTemporaryFile("w", prefix="permille-defect-", suffix=".txt", delete=False) as file:
+            traceback.print_exception(error, file=file)
+        account = str(Path(file.name))
+    except OSError:
+        traceback.print_exception(error)
+        account = "what stands above"
     return Internal(
         f"permille met an unexpected error: {type(error).__name__}: {error}",
         reason="UNEXPECTED",
-        help=f"report it with {Path(file.name)} and `permille support-bundle`",
+        help=f"report it with {account} and `permille support-bundle`",
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import random
 import re
@@ -86,7 +85,6 @@ class Tables:
         self._opened = OpenedTables(store, self._open)
         self._footers: Footers = {}
         self._sessions = RowsInMemory()
-        self._reading = asyncio.Lock()
         self._threads = OwnThreads(_AT_ONCE, "tables")
 
     async def replace_session(
@@ -152,8 +150,7 @@ class Tables:
         whole are left out, as are those that are just being deleted.
         """
         found = await self._whole_sessions()
-        async with self._reading:
-            found["sessions"] = await self._call("sessions", lambda: self._sessions.dataset(found["sessions"]))
+        found["sessions"] = await self._call("sessions", lambda: self._sessions.dataset(found["sessions"]))
         return found
 
     async def _whole_sessions(self) -> dict[str, ds.Dataset]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from contextlib import suppress
+
 import urllib3
 from permille.mesh.store.s3_connection import S3Connection, S3Request
 from permille.mesh.store.s3_errors import S3Error
@@ -12,7 +15,7 @@ _PARTIAL = 206
 
 
 class S3Content:
-    """Of the version with this ETag. Blocking, for one thread; `read` raises `s3_connection.FAILURES`."""
+    """Of the version with this ETag. Blocking, to be read by one thread; `read` raises `s3_connection.FAILURES`."""
 
     def __init__(self, connection: S3Connection, key: str, etag: str, response: urllib3.BaseHTTPResponse) -> None:
         self._connection = connection
@@ -20,26 +23,46 @@ class S3Content:
         self._etag = etag
         self._response = response
         self._size = 0
+        self._state = threading.Lock()
+        self._reading = self._unwanted = False
 
     def read(self, amount: int | None = None) -> bytes:
         """So many bytes, fewer at its end, b"" behind it; all that is left without a number."""
+        with self._state:
+            self._reading = True
+        try:
+            return self._next(amount)
+        finally:
+            with self._state:
+                self._reading = False
+            if self._unwanted:
+                self._response.close()
+
+    def close(self) -> None:
+        """Gives the connection up, or back where all was read. Waits for nobody who reads meanwhile: his read ends."""
+        with self._state:
+            self._unwanted = True
+            if not self._reading:
+                self._response.close()
+                return
+        # Closing it would wait for what the other thread waits for.
+        with suppress(ValueError, RuntimeError, OSError):
+            self._response.shutdown()
+
+    def _next(self, amount: int | None) -> bytes:
         tried = 1
         while True:
             try:
                 piece = self._response.read(amount)
             except urllib3.exceptions.HTTPError:
-                if tried == _TRIES:
+                if tried == _TRIES or self._unwanted:
                     raise
-                self.close()
+                self._response.close()
                 self._response = self._rest()
                 tried += 1
             else:
                 self._size += len(piece)
                 return piece
-
-    def close(self) -> None:
-        """Gives the connection up, or back where all was read."""
-        self._response.close()
 
     def _rest(self) -> urllib3.BaseHTTPResponse:
         headers = {"if-match": f'"{self._etag}"'} | ({"range": f"bytes={self._size}-"} if self._size else {})

@@ -54,6 +54,8 @@ class SessionExpiry:
         self._now_ns = now_ns
         # Of manifests, which never change, by session. None: one that cannot be read.
         self._unlisted: dict[str, Kept | None] = {}
+        # Deletions that failed. What leads to a recording goes first.
+        self._begun: set[str] = set()
 
     async def sweep(self) -> list[str]:
         """Deletes what is older than it may be, and names it. Raises what etcd and the store raise."""
@@ -66,7 +68,8 @@ class SessionExpiry:
                 expired.append(kept)
         # Of these etcd has lost the list.
         expired += [one async for one in self._others(listed) if one.expired(now_ns, self._retention_s)]
-        return [one.name for one in expired if await self._unwanted(one, now_ns) and await self._deleted(one.name)]
+        unwanted = [one.name for one in expired if await self._unwanted(one, now_ns)]
+        return [name for name in dict.fromkeys([*self._begun, *unwanted]) if await self._deleted(name)]
 
     async def _sessions(self) -> AsyncIterator[tuple[str, Kept | None]]:
         """All that etcd lists; None for one that is not over."""
@@ -118,12 +121,16 @@ class SessionExpiry:
         return request.done and replace(kept, since_ns=since_ns).expired(now_ns, self._retention_s)
 
     async def _deleted(self, name: str) -> bool:
+        self._begun.add(name)
         try:
             freed = await self._deletion.delete(name)
         except NotFound:
+            self._begun.remove(name)
             return False
         except FailedPrecondition as error:
+            self._begun.remove(name)
             _log.info("a recording that has outlived its retention is in use", session=name, why=error.message)
             return False
+        self._begun.remove(name)
         _log.info("deleted: it has outlived its retention", session=name, size_bytes=freed.size_bytes)
         return True
