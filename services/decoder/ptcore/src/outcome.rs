@@ -34,8 +34,9 @@ impl Outcome {
         statistics: Statistics,
         inlined: bool,
     ) -> Outcome {
-        let ran = calls.blocks();
+        // First: a call that nothing came behind is learned, and all blocks are told by what is known then.
         let mut ended = Ending::of(calls.end_stream(), inlined);
+        let ran = calls.blocks();
         ended.add(code, flow, calls, &ran);
         for helper in helpers {
             let ran = helper.calls.end_parts(calls.news());
@@ -54,13 +55,13 @@ impl Outcome {
         statistics: Statistics,
         inlined: bool,
     ) -> Outcome {
+        let mut ended = Ending::of(calls.end_stream(), inlined);
         let mut ran = Vec::with_capacity(learned.len());
         for (_, learned) in &mut learned {
             calls.exchange(learned);
             ran.push((calls.blocks(), calls.take_edges()));
             calls.exchange(learned);
         }
-        let mut ended = Ending::of(calls.end_stream(), inlined);
         for ((flow, mut learned), (ran, edges)) in learned.into_iter().zip(ran) {
             calls.exchange(&mut learned);
             ended.add(code, &mut flows[flow], calls, &ran);

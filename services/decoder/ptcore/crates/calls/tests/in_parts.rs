@@ -121,8 +121,8 @@ impl<'m> Both<'m> {
         calls.output().rows = rows;
         let Stream { data, config, epochs, missing } = stream;
         let statistics = flow.decode_part(data, config, epochs, &Part { missing, ..Part::default() }, calls).statistics;
-        let ran = calls.blocks();
         let totals = calls.end_stream();
+        let ran = calls.blocks();
         let mut one = known(statistics, std::mem::take(calls.output()), &totals, &ran);
         if self.without_addresses {
             one.calls.iter_mut().for_each(|call| (call.call_address, call.target) = (0, 0));
@@ -133,8 +133,8 @@ impl<'m> Both<'m> {
         let statistics = divided.statistics;
         self.parts += divided.parts;
         self.again += divided.again;
-        let mut ran = calls.blocks();
         let mut totals = calls.end_stream();
+        let mut ran = calls.blocks();
         let mut edges: BTreeMap<Edge, u64> = totals.edges.into_iter().collect();
         for helper in &mut self.helpers {
             ran.extend(helper.calls.end_parts(calls.news()));
@@ -415,6 +415,34 @@ fn cycles_that_are_counted_over_a_whole_part_are_counted_by_parts_as_well() {
     let mut both = Both::new(&memory, Functions { divided: true }, 1);
     both.compare("cycles", Stream { data: &data, config: &config, epochs: &[], missing: &[] }, 1, 700);
     assert!(both.parts > 0);
+}
+
+#[test]
+fn what_a_call_at_the_end_of_the_stream_is_told_of_is_told_by_parts_as_well() {
+    let code = [&[0x74, 0x02][..], &[0x90, 0x90], &[0x74, 0xfa], &[0xe8, 0xf9, 0xff, 0xff, 0xff]].concat(); // call 0x1004
+    let memory = Sections(BTreeMap::from([(0x1000, code)]));
+    let synchronized = [
+        Packet::Psb,
+        Packet::ModeExec { mode: Execution::Bits64, interrupt_flag: false },
+        Packet::Fup(Ip { compression: Compression::Full, payload: 0x1000 }),
+        Packet::Psbend,
+    ];
+    let mut data = Vec::new();
+    for _ in 0..500 {
+        synchronized.into_iter().for_each(|packet| write(&mut data, packet));
+        write(&mut data, Packet::Tnt { bits: 0b11_1111, count: 6 });
+    }
+    write(&mut data, Packet::Tnt { bits: 0b10, count: 2 });
+    write(&mut data, Packet::Fup(Ip { compression: Compression::Full, payload: 0x1004 }));
+    write(&mut data, Packet::TipPgd(Ip::SUPPRESSED));
+    for threads in 1..=3 {
+        let config = Config::default();
+        let mut both = Both::new(&memory, Functions { divided: false }, threads);
+        let stream = Stream { data: &data, config: &config, epochs: &[], missing: &[] };
+        let known = both.same("a call at the end", stream, 1, 700);
+        assert!(both.parts > 0);
+        assert!(known.calls.iter().any(|call| call.instructions.1 == 0));
+    }
 }
 
 #[test]
