@@ -145,6 +145,19 @@ async def test_of_recordings_that_etcd_does_not_list_the_store_tells_the_age(
     assert [info.key async for info in store.list("raw/")] == ["raw/damaged/manifest.json"]
 
 
+@pytest.mark.parametrize("known_to", ["etcd", "store"])
+async def test_an_end_in_the_future_is_by_a_clock_that_was_wrong(
+    expiry: SessionExpiry, clock: Clock, etcd: Etcd, store_session: StoreSession, known_to: str
+) -> None:
+    await store_session("s1", node="n", end_ns=END_NS + 365 * DAY_S * 1_000_000_000)
+    if known_to == "etcd":
+        await listed(etcd, "s1", end_ns=END_NS + 365 * DAY_S * 1_000_000_000)
+    clock.s = 29 * DAY_S
+    assert await expiry.sweep() == []
+    clock.s = 31 * DAY_S
+    assert await expiry.sweep() == [name_of("s1")]
+
+
 async def test_a_deletion_that_the_store_interrupts_is_ended_by_the_next_sweep(
     expiry: SessionExpiry,
     store: ObjectStore,

@@ -62,28 +62,28 @@ class SessionExpiry:
         listed: set[str] = set()
         expired: list[Kept] = []
         now_ns = self._now_ns()
-        async for name, kept in self._sessions():
+        async for name, kept in self._sessions(now_ns):
             listed.add(name.rpartition("/")[2])
             if kept is not None and kept.expired(now_ns, self._retention_s):
                 expired.append(kept)
         # Of these etcd has lost the list.
-        expired += [one async for one in self._others(listed) if one.expired(now_ns, self._retention_s)]
+        expired += [one async for one in self._others(now_ns, listed) if one.expired(now_ns, self._retention_s)]
         unwanted = [one.name for one in expired if await self._unwanted(one, now_ns)]
         return [name for name in dict.fromkeys([*self._begun, *unwanted]) if await self._deleted(name)]
 
-    async def _sessions(self) -> AsyncIterator[tuple[str, Kept | None]]:
+    async def _sessions(self, now_ns: int) -> AsyncIterator[tuple[str, Kept | None]]:
         """All that etcd lists; None for one that is not over."""
         async for entry in self._etcd.newest(NODES):
             if "/sessions/" in entry.key:
                 name = entry.key.removeprefix("/permille/v1/")
                 record = json.loads(entry.value)
                 # What was imported may have been recorded long before.
-                since_ns = max(record.get("end_ns", 0), record.get("create_ns", 0))
+                since_ns = _since(now_ns, record.get("end_ns", 0), record.get("create_ns", 0))
                 over = record.get("state") in FINAL and since_ns
                 kept = Kept(name, since_ns, record.get("retention_s", 0), record.get("request_id", ""))
                 yield name, kept if over else None
 
-    async def _others(self, listed: set[str]) -> AsyncIterator[Kept]:
+    async def _others(self, now_ns: int, listed: set[str]) -> AsyncIterator[Kept]:
         """Recordings in the store alone."""
         seen: dict[str, Kept | None] = {}
         async for info in self._store.list("raw/"):
@@ -91,12 +91,12 @@ class SessionExpiry:
             if info.key != manifest_key(session_id) or session_id in listed:
                 continue
             known = session_id in self._unlisted
-            seen[session_id] = kept = self._unlisted[session_id] if known else await self._read(info)
+            seen[session_id] = kept = self._unlisted[session_id] if known else await self._read(now_ns, info)
             if kept is not None:
                 yield kept
         self._unlisted = seen
 
-    async def _read(self, info: ObjectInfo) -> Kept | None:
+    async def _read(self, now_ns: int, info: ObjectInfo) -> Kept | None:
         try:
             manifest = read_manifest(await self._store.get(info.key), info.key)
         except NotFound:
@@ -106,7 +106,8 @@ class SessionExpiry:
             return None
         # By the folder's own name: no manifest has another session deleted.
         name = f"nodes/{manifest.node}/sessions/{info.key.split('/')[1]}"
-        return Kept(name, max(manifest.end_ns, info.modified_ns), manifest.retention_s, manifest.request_id)
+        since_ns = _since(now_ns, manifest.end_ns, info.modified_ns)
+        return Kept(name, since_ns, manifest.retention_s, manifest.request_id)
 
     async def _unwanted(self, kept: Kept, now_ns: int) -> bool:
         """Whoever had it recorded has had it, decoded or not, for as long as it is kept. Of a week ago nobody knows."""
@@ -134,3 +135,8 @@ class SessionExpiry:
         self._begun.remove(name)
         _log.info("deleted: it has outlived its retention", session=name, size_bytes=freed.size_bytes)
         return True
+
+
+def _since(now_ns: int, *stamps_ns: int) -> int:
+    """The last of them. One of the future is by a clock that was wrong."""
+    return max((stamp for stamp in stamps_ns if stamp <= now_ns), default=max(stamps_ns))
