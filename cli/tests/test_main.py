@@ -106,6 +106,27 @@ def test_where_no_temporary_file_can_be_written_that_is_told(tmp_path: Path) -> 
     assert "Traceback" not in done.stderr
 
 
+FAILING = """
+import errno
+from permille.cli import application
+def app(**_):
+    raise ERROR
+application.app = app
+application.run()
+"""
+
+
+@pytest.mark.parametrize("error", ["MemoryError()", "OSError(errno.EMFILE, 'x')"])
+def test_what_the_machine_has_no_more_of_is_no_defect(tmp_path: Path, error: str) -> None:
+    program = FAILING.replace("ERROR", error)
+    environment = {**plain_environment(), "TMPDIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (done.returncode, "MACHINE_EXHAUSTED" in done.stderr) == (8, True), done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_every_error_family_has_an_exit_code_of_the_documented() -> None:
     for code in Code:
         assert exit_codes.exit_code(error_of(int(code), "x", reason="X")) in exit_codes.MEANINGS

@@ -75,3 +75,10 @@ def test_a_link_stays_and_what_it_points_to_is_replaced(tmp_path: Path) -> None:
         write_file(link, [text])
         assert link.is_symlink()
         assert (tmp_path / "kept" / "out").read_bytes() == text
+
+
+def test_a_name_may_be_as_long_as_the_folder_takes_it(tmp_path: Path) -> None:
+    write_file(tmp_path / ("x" * 255), [b"page"])
+    with pytest.raises(InvalidArgument, match="too long") as error:
+        write_file(tmp_path / ("x" * 256), [b"page"])
+    assert "shorter" in error.value.help

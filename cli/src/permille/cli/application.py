@@ -18,6 +18,7 @@ from permille.cli.interruption import interruptible
 from permille.cli.rendering.error_text import error_json, error_text
 from permille.cli.standard_streams import guard_standard_streams, nobody_reads
 from permille.mesh.errors import FailedPrecondition, Internal, InvalidArgument, PermilleError, ResourceExhausted
+from permille.mesh.exhausted import exhausted
 from permille.mesh.no_room import is_no_room
 from typer.core import TyperGroup
 
@@ -145,11 +146,11 @@ def run() -> None:
         nobody_reads()
         raise SystemExit(exit_codes.OK) from None
     except OSError as error:
-        _end(_of_folders(error) or _defect(error))
+        _end(_of_folders(error) or exhausted("permille", error) or _defect(error))
     except UnicodeEncodeError as error:
         _end(_no_unicode(error.object) if _SURROGATE.search(error.object) else _defect(error))
     except Exception as error:
-        _end(_defect(error))
+        _end(exhausted("permille", error) or _defect(error))
 
 
 def _end(error: PermilleError) -> None:

@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from permille.mesh.errors import InvalidArgument, NotFound, PermilleError, PermissionDenied, ResourceExhausted
+from permille.mesh.exhausted import exhausted
 from permille.mesh.no_room import is_no_room
 
 
@@ -55,7 +56,7 @@ class Draft:
                 return self
             # What a link points to is replaced, the link stays.
             self._file = self._file.resolve()
-            self._descriptor, name = tempfile.mkstemp(prefix=f".{self._file.name}.", dir=self._file.parent)
+            self._descriptor, name = tempfile.mkstemp(prefix=".permille-", dir=self._file.parent)
         except OSError as error:
             raise _cannot_write(self._file, error) from None
         self._draft = Path(name)
@@ -104,6 +105,10 @@ def _cannot_write(file: Path, error: OSError) -> PermilleError:
     metadata = {"file": str(file)}
     if is_no_room(error):
         return ResourceExhausted(message, reason="DISK_FULL", help="make room, or name another file", metadata=metadata)
+    if lack := exhausted("permille", error):
+        return lack
+    if error.errno == errno.ENAMETOOLONG:
+        return InvalidArgument(message, reason="OUTPUT_NAME", help="choose a shorter name", metadata=metadata)
     if error.errno == errno.EISDIR:
         return InvalidArgument(
             message, reason="OUTPUT_IS_FOLDER", help=f"name a file in it: {file / 'NAME'}", metadata=metadata

@@ -11,6 +11,10 @@ use std::path::{Path, PathBuf};
 pub fn open(path: &Path, given: &Options) -> Result<Capture, CaptureError> {
     let path = &described(path);
     let (data, doubt) = content_with_doubt(path)?;
+    if let Some(kind) = archive(&data) {
+        let why = format!("this is {kind} archive: unpack it, and give the recording in it");
+        return Err(CaptureError::Unknown { path: path.to_owned(), why });
+    }
     let options = &with_neighbours(path, given);
     let mut capture = if data.starts_with(griffin::MAGIC) {
         griffin::read(path, &data, options)?
@@ -93,6 +97,17 @@ fn is_sideband(name: &str, packets: &str) -> bool {
     of_libipt || name == "sideband.pevent" || name.ends_with(".sideband.pevent")
 }
 
+/// In an archive packets stand as well, beside all else.
+fn archive(data: &[u8]) -> Option<&'static str> {
+    const BEGINNINGS: [(&[u8], &str); 4] =
+        [(b"PK\x03\x04", "a zip"), (b"\xfd7zXZ\0", "an xz"), (b"BZh", "a bzip2"), (b"7z\xbc\xaf\x27\x1c", "a 7z")];
+    // POSIX.1-1988, "ustar Interchange Format": the magic behind the names and the owner of the first file.
+    if data.get(257..262) == Some(b"ustar") {
+        return Some("a tar");
+    }
+    BEGINNINGS.into_iter().find_map(|(beginning, kind)| data.starts_with(beginning).then_some(kind))
+}
+
 fn unknown(data: &[u8]) -> String {
     if data.is_empty() {
         return "the file is empty".to_owned();
@@ -120,6 +135,22 @@ mod tests {
             assert!(!is_sideband(name, "other.data-aux-idx0.bin") && !is_sideband(name, "pt.bin"), "{name}");
         }
         assert!(!is_sideband("perf.data-aux-idx0.bin", "perf.data-aux-idx0.bin"));
+    }
+
+    #[test]
+    fn an_archive_is_told_from_packets() {
+        let mut tar = b"pt.bin".to_vec();
+        tar.resize(257, 0);
+        tar.extend(b"ustar\x0000");
+        tar.resize(512, 0);
+        tar.extend([0x02, 0x82].repeat(8));
+        let file = std::env::temp_dir().join(format!("pt-capture-archive-{}", std::process::id()));
+        for (content, kind) in [(&tar[..], "a tar"), (b"PK\x03\x04....", "a zip"), (b"\xfd7zXZ\0..", "an xz")] {
+            std::fs::write(&file, content).unwrap();
+            let Err(refused) = open(&file, &Options::default()) else { panic!("{kind}") };
+            assert!(refused.to_string().contains(&format!("{kind} archive: unpack it")), "{refused}");
+        }
+        std::fs::remove_file(&file).unwrap();
     }
 
     #[test]
