@@ -2,10 +2,12 @@
 
 mod constructors;
 mod packs;
+mod prefixes;
 
 use crate::name::MAX_NAME;
 use crate::swift;
 use cpp_demangle::{DemangleOptions, ParseOptions, Symbol};
+use prefixes::Prefixes;
 use std::fmt::{self, Write};
 
 const RECURSION: u32 = 96;
@@ -49,9 +51,9 @@ fn with_await(name: &str) -> Option<String> {
 
 fn cpp_after(before: &str, name: &str) -> Option<String> {
     let symbol = Symbol::new_with_options(name, &cpp_parse()).ok()?;
-    let mut text = Limited(before.to_owned());
+    let mut text = Prefixes::behind(before);
     symbol.structured_demangle(&mut text, &cpp_options().no_return_type()).ok()?;
-    Some(large_clones(&literal_operators(packs::without_empty(&text.0))))
+    Some(large_clones(&literal_operators(packs::without_empty(&text.into_text()?))))
 }
 
 fn cpp_parse() -> ParseOptions {
@@ -112,6 +114,7 @@ fn large_clones(text: &str) -> String {
 }
 
 /// Text of bounded length: substitutions let a short mangled name grow without end.
+#[derive(Default)]
 struct Limited(String);
 
 impl Write for Limited {
