@@ -1,7 +1,9 @@
 //! Names as people write them.
 
 mod constructors;
+mod declarators;
 mod packs;
+mod patterns;
 mod prefixes;
 
 use crate::name::MAX_NAME;
@@ -51,9 +53,14 @@ fn with_await(name: &str) -> Option<String> {
 
 fn cpp_after(before: &str, name: &str) -> Option<String> {
     let symbol = Symbol::new_with_options(name, &cpp_parse()).ok()?;
-    let mut text = Prefixes::behind(before);
-    symbol.structured_demangle(&mut text, &cpp_options().no_return_type()).ok()?;
-    Some(large_clones(&literal_operators(packs::without_empty(&text.into_text()?))))
+    let mut written = Prefixes::behind(before);
+    symbol.structured_demangle(&mut written, &cpp_options().no_return_type()).ok()?;
+    let has_packs = written.has_packs();
+    let mut text = written.into_text()?;
+    if has_packs {
+        text = patterns::with_patterns(before, name, &text).unwrap_or(text);
+    }
+    Some(large_clones(&literal_operators(packs::without_empty(&text))))
 }
 
 fn cpp_parse() -> ParseOptions {

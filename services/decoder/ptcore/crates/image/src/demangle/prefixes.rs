@@ -14,6 +14,7 @@ pub struct Prefixes {
     nodes: Vec<Node>,
     /// Whether an argument of a template is `const`: a parameter that stands for it has that before `::` by right.
     const_argument: bool,
+    has_packs: bool,
 }
 
 struct Node {
@@ -41,6 +42,22 @@ impl Prefixes {
         Prefixes { text: Limited(text.to_owned()), ..Prefixes::default() }
     }
 
+    /// Whether a parameter of a template stands for several arguments.
+    pub fn has_packs(&self) -> bool {
+        self.has_packs
+    }
+
+    /// What has been taken so far.
+    pub fn text(&self) -> &str {
+        &self.text.0
+    }
+
+    /// Replaces what has been taken from `start` on.
+    pub fn replace(&mut self, start: usize, text: &str) {
+        self.text.0.truncate(start);
+        self.text.0.push_str(text);
+    }
+
     /// `None` for a name that is too long.
     pub fn into_text(self) -> Option<String> {
         Some(self.text.0).filter(|text| text.len() <= MAX_NAME)
@@ -49,7 +66,7 @@ impl Prefixes {
     fn take_qualifiers(&mut self) {
         let Some(node) = self.nodes.last_mut() else { return };
         let Some(end) = node.prefix.take().filter(|_| node.is_name()) else { return };
-        let qualifiers = &self.text.0[end.at..];
+        let Some(qualifiers) = self.text.0.get(end.at..) else { return };
         let may_be_own = end.is_parameter && self.const_argument && qualifiers.contains("const");
         if are_qualifiers(qualifiers) && !may_be_own {
             node.behind.push_str(qualifiers);
@@ -71,7 +88,10 @@ impl DemangleWrite for Prefixes {
     fn write_string(&mut self, text: &str) -> fmt::Result {
         match text {
             "::" => self.take_qualifiers(),
-            ", " => self.argument_ends(),
+            ", " => {
+                self.argument_ends();
+                self.has_packs |= self.nodes.last().is_some_and(|node| node.kind == TemplateParam);
+            }
             _ => (),
         }
         self.text.write_str(text)
