@@ -49,6 +49,8 @@ struct Patterns {
     qualifiers: Vec<char>,
     /// What has been written but for the marks.
     unmarked: String,
+    /// Where in its list a pattern without arguments stands.
+    none: Option<usize>,
     /// Whether all patterns so far were understood.
     known: bool,
 }
@@ -77,7 +79,8 @@ impl Patterns {
     fn behind(before: &str) -> Self {
         let root = Node::new(DemangleNodeType::__NonExhaustive, before.len());
         let (parameters, qualifiers, unmarked) = (Vec::new(), Vec::new(), before.to_owned());
-        Patterns { names: Prefixes::behind(before), nodes: vec![root], parameters, qualifiers, unmarked, known: true }
+        let (names, nodes) = (Prefixes::behind(before), vec![root]);
+        Patterns { names, nodes, parameters, qualifiers, unmarked, none: None, known: true }
     }
 
     fn is_mark(&self, text: &str) -> bool {
@@ -96,6 +99,7 @@ impl Patterns {
         let expanded = expanded(self.names.text(), start, &parameters, &qualifiers);
         let Some(expanded) = expanded else { return self.known = false };
         self.names.replace(start, &expanded);
+        self.none = expanded.is_empty().then_some(start);
     }
 }
 
@@ -115,8 +119,11 @@ impl DemangleWrite for Patterns {
             }
             return Ok(());
         }
-        self.names.write_string(text)?;
         self.unmarked.push_str(text);
+        if self.none.take() == Some(self.names.text().len()) && text == COMMA {
+            return Ok(());
+        }
+        self.names.write_string(text)?;
         let end = self.names.text().len();
         if let Some(node) = self.nodes.last_mut().filter(|node| node.kind != UnqualifiedName) {
             self.known &= node.lists(text, end);
@@ -165,10 +172,11 @@ impl Node {
 
 /// The pattern at the end of `text`, once for each of the arguments that its parameters stand for.
 fn expanded(text: &str, start: usize, parameters: &[Parameter], qualifiers: &[char]) -> Option<String> {
-    let count = parameters.iter().map(|one| one.commas.len() + 1).max().unwrap_or(1);
+    let counts = || parameters.iter().map(Parameter::count);
+    let count = if counts().any(|count| count == 0) { 0 } else { counts().max().unwrap_or(1) };
     let is_whole = matches!(parameters, [one] if one.start == start && one.end == text.len());
-    let whole_or_argument = |one: &Parameter| is_whole || one.commas.is_empty() || one.arguments > start;
-    let same_count = |one: &Parameter| one.commas.is_empty() || one.commas.len() + 1 == count;
+    let whole_or_argument = |one: &Parameter| is_whole || one.count() == 1 || one.arguments > start;
+    let same_count = |one: &Parameter| one.count() == 1 || one.count() == count;
     if !(is_whole || qualifiers.is_empty()) || !parameters.iter().all(|one| whole_or_argument(one) && same_count(one)) {
         return None;
     }
@@ -178,9 +186,7 @@ fn expanded(text: &str, start: usize, parameters: &[Parameter], qualifiers: &[ch
             expanded.push_str(COMMA);
         }
         let argument = with_argument(text, start, parameters, number)?;
-        let is_none = is_whole && argument.is_empty();
-        let qualifiers = qualifiers.iter().filter(|_| !is_none);
-        let argument = qualifiers.copied().try_fold(argument, |argument, one| qualified(&argument, one))?;
+        let argument = qualifiers.iter().copied().try_fold(argument, |argument, one| qualified(&argument, one))?;
         expanded.push_str(&argument);
         if expanded.len() > MAX_NAME {
             return None;
@@ -207,6 +213,15 @@ fn with_argument(text: &str, start: usize, parameters: &[Parameter], number: usi
 }
 
 impl Parameter {
+    /// Of how many arguments it is.
+    fn count(&self) -> usize {
+        if self.start == self.end {
+            0
+        } else {
+            self.commas.len() + 1
+        }
+    }
+
     fn argument(&self, number: usize) -> std::ops::Range<usize> {
         if self.commas.is_empty() {
             return self.start..self.end;
@@ -244,6 +259,19 @@ mod tests {
             ),
             ("_ZN1AC1IJicEEEDpOT_", "A::A<int, char>(int&&, char&&)"),
             ("_Z1gIJicEEvDpOT_N1n1AEPS4_", "g<int, char>(int&&, char&&, n::A, n::A*)"),
+        ] {
+            assert_eq!(demangle(name), expected);
+        }
+    }
+
+    #[test]
+    fn a_pack_without_arguments_leaves_nothing_of_its_pattern() {
+        for (name, expected) in [
+            ("_Z1gIJEEvcDpN1nIT_E4typeE", "g<>(char)"),
+            ("_Z1gIJEEvDpSaIT_E", "g<>()"),
+            ("_Z1gIJEEvcDpRKT_i", "g<>(char, int)"),
+            ("_Z1gIJEEvDpOT_DpSaIS0_Ei", "g<>(int)"),
+            ("_Z1gIJEcEvDpOSt4pairIT_T0_Ei", "g<, char>(int)"),
         ] {
             assert_eq!(demangle(name), expected);
         }

@@ -19,6 +19,7 @@ pub struct Prefixes {
 
 struct Node {
     kind: DemangleNodeType,
+    start: usize,
     /// Where a type that stands before `::` has its end.
     prefix: Option<End>,
     /// What belongs behind the whole name.
@@ -42,7 +43,7 @@ impl Prefixes {
         Prefixes { text: Limited(text.to_owned()), ..Prefixes::default() }
     }
 
-    /// Whether a parameter of a template stands for several arguments.
+    /// Whether a parameter of a template stands for several arguments or none.
     pub fn has_packs(&self) -> bool {
         self.has_packs
     }
@@ -82,7 +83,8 @@ impl Prefixes {
 
 impl DemangleWrite for Prefixes {
     fn push_demangle_node(&mut self, kind: DemangleNodeType) {
-        self.nodes.push(Node { kind, prefix: None, behind: String::new() });
+        let start = self.text.0.len();
+        self.nodes.push(Node { kind, start, prefix: None, behind: String::new() });
     }
 
     fn write_string(&mut self, text: &str) -> fmt::Result {
@@ -100,6 +102,7 @@ impl DemangleWrite for Prefixes {
     fn pop_demangle_node(&mut self) {
         self.argument_ends();
         let Some(node) = self.nodes.pop() else { return };
+        self.has_packs |= node.kind == TemplateParam && node.start == self.text.0.len();
         // Of all that stands before `::` a name alone may be a type, also one that a parameter of a template stands for.
         let prefix = match node.kind {
             NestedName => Some(End { at: self.text.0.len(), is_parameter: false }),
