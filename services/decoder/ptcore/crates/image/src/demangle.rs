@@ -60,7 +60,7 @@ fn cpp_after(before: &str, name: &str) -> Option<String> {
     if has_packs {
         text = patterns::with_patterns(before, name, &text).unwrap_or(text);
     }
-    Some(large_clones(&literal_operators(packs::without_empty(&text))))
+    Some(large_clones(&literal_operators(packs::without_empty(text))))
 }
 
 fn cpp_parse() -> ParseOptions {
