@@ -1,11 +1,15 @@
 //! Names as people write them.
 
 mod constructors;
+mod declarators;
 mod packs;
+mod patterns;
+mod prefixes;
 
 use crate::name::MAX_NAME;
 use crate::swift;
 use cpp_demangle::{DemangleOptions, ParseOptions, Symbol};
+use prefixes::Prefixes;
 use std::fmt::{self, Write};
 
 const RECURSION: u32 = 96;
@@ -49,9 +53,14 @@ fn with_await(name: &str) -> Option<String> {
 
 fn cpp_after(before: &str, name: &str) -> Option<String> {
     let symbol = Symbol::new_with_options(name, &cpp_parse()).ok()?;
-    let mut text = Limited(before.to_owned());
-    symbol.structured_demangle(&mut text, &cpp_options().no_return_type()).ok()?;
-    Some(large_clones(&literal_operators(packs::without_empty(&text.0))))
+    let mut written = Prefixes::behind(before);
+    symbol.structured_demangle(&mut written, &cpp_options().no_return_type()).ok()?;
+    let has_packs = written.has_packs();
+    let mut text = written.into_text()?;
+    if has_packs {
+        text = patterns::with_patterns(before, name, &text).unwrap_or(text);
+    }
+    Some(large_clones(&literal_operators(packs::without_empty(text))))
 }
 
 fn cpp_parse() -> ParseOptions {
@@ -112,6 +121,7 @@ fn large_clones(text: &str) -> String {
 }
 
 /// Text of bounded length: substitutions let a short mangled name grow without end.
+#[derive(Default)]
 struct Limited(String);
 
 impl Write for Limited {

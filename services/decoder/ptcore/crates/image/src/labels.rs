@@ -1,11 +1,12 @@
-//! Code that a symbol names without saying that it is a function, as assemblers leave it where the source states no type.
+//! Code that a symbol names without saying that it is a function: assemblers leave it without a type where the source
+//! states none, and GHC says of the code of its constructors that it is data.
 
 use crate::binary::cold::whole_name;
 use crate::binary::segments::code_sections;
 use crate::elf_file::{has_own_sections, File};
 use crate::symbol_names::SymbolNames;
 use crate::symbols::{symbol, Binding, Source, Symbol};
-use object::elf::{SHF_EXECINSTR, STT_NOTYPE};
+use object::elf::{SymbolType, SHF_EXECINSTR, STT_NOTYPE, STT_OBJECT};
 use object::{Object, ObjectSection, ObjectSymbol, SectionFlags, SymbolFlags};
 use std::ops::Range;
 
@@ -34,7 +35,8 @@ pub fn dynamic_labels(file: &File<'_>, data: &[u8]) -> Vec<Label> {
         after.checked_sub(1).map(|index| code[index].0..code[index].1)
     };
     let labels = file.dynamic_symbols().filter(|one| !one.is_undefined()).filter_map(|one| {
-        let name = untyped(&one, &names)?;
+        // Segments do not tell code from the data beside it.
+        let name = named(&one, &[STT_NOTYPE], &names)?;
         of_section(&one, name, around(one.address())?, &names, data, Source::Dynsym)
     });
     labels.collect()
@@ -47,7 +49,7 @@ fn label<'d>(
     data: &[u8],
     source: Source,
 ) -> Option<Label> {
-    let name = untyped(one, names)?;
+    let name = named(one, &[STT_NOTYPE, STT_OBJECT], names)?;
     let section = file.section_by_index(one.section_index()?).ok()?;
     // The sections of a debug file are empty: their kind is not told by what they have.
     if !matches!(section.flags(), SectionFlags::Elf { sh_flags, .. } if sh_flags.contains(SHF_EXECINSTR)) {
@@ -57,11 +59,11 @@ fn label<'d>(
     of_section(one, name, section, names, data, source)
 }
 
-/// The name of a symbol without a type.
-fn untyped<'d>(one: &impl ObjectSymbol<'d>, names: &SymbolNames<'d>) -> Option<&'d [u8]> {
-    let untyped = matches!(one.flags(), SymbolFlags::Elf { st_info, .. } if st_info.st_type() == STT_NOTYPE);
+/// The name of a symbol of one of `types`.
+fn named<'d>(one: &impl ObjectSymbol<'d>, types: &[SymbolType], names: &SymbolNames<'d>) -> Option<&'d [u8]> {
+    let is_label = matches!(one.flags(), SymbolFlags::Elf { st_info, .. } if types.contains(&st_info.st_type()));
     // `.L` is what assemblers keep to themselves, `$` tells code from data.
-    names.name(one.index()).filter(|name| untyped && !name.starts_with(b".L") && !name.starts_with(b"$"))
+    names.name(one.index()).filter(|name| is_label && !name.starts_with(b".L") && !name.starts_with(b"$"))
 }
 
 fn of_section<'d>(

@@ -91,6 +91,39 @@ fn a_debug_file_and_the_dynamic_symbols_have_them_too() {
 }
 
 #[test]
+fn code_that_is_called_data_has_its_name() {
+    if !have(&[GCC, OBJCOPY]) {
+        return;
+    }
+    let folder = Folder::new();
+    let data = |name: &str| format!("    .globl {name}\n    .type {name}, @object\n{name}:\n");
+    let function = "    .type function, @function\nfunction:\n    ret\n    .size function, 1\n";
+    let source = [
+        // What is a function, too, is called by the function's name.
+        &data("also"),
+        function,
+        // It ends where its size says; without one, as in Haskell, where the next begins.
+        &data("sized"),
+        "    nop\n    .size sized, 1\n    nop\n",
+        &data("first_con_info"),
+        "    nop\n    ret\n",
+        &data("second_con_info"),
+        "    ret\n",
+        "    .section .rodata\n",
+        &data("table"),
+        "    .quad 1\n",
+    ];
+    folder.write("program.s", &source.concat());
+    let expected = [("function", 1), ("sized", 1), ("first_con_info", 2), ("second_con_info", 1)];
+    let expected = expected.map(|(name, size)| (name.to_owned(), size));
+    folder.run("gcc", &["-nostdlib", "-shared", "-o", "program", "program.s"]);
+    assert_eq!(functions(&load(&folder)), expected);
+    folder.run("objcopy", &["--strip-unneeded", "--strip-symbol=function", "program"]);
+    let exported = ["also", "sized", "first_con_info", "second_con_info"];
+    assert_eq!(names(&load(&folder)), exported);
+}
+
+#[test]
 fn a_label_ends_where_the_unwind_table_knows_another_function() {
     if !have(&[GCC, OBJCOPY]) {
         return;

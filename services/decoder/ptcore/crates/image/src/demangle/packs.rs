@@ -1,7 +1,13 @@
 //! Packs of arguments that have none, of which cpp_demangle writes the comma in front and what would stand at each.
 
+use memchr::memchr2_iter;
+
 /// `f<int>(int)` for `f<int, >(int, const&)`, as binutils writes it.
-pub fn without_empty(text: &str) -> String {
+pub fn without_empty(text: String) -> String {
+    let mut closing = memchr2_iter(b'>', b')', text.as_bytes());
+    if closing.all(|at| before_empty(&text[..at], char::from(text.as_bytes()[at])).is_none()) {
+        return text;
+    }
     let mut written = String::with_capacity(text.len());
     for one in text.chars() {
         let whole = written.len();
