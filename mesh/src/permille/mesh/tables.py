@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -96,7 +97,8 @@ class Tables:
         nothing. `decode_id` is kept in the commit's metadata.
         """
         _require_session_id(session_id)
-        await self._written(table, lambda: _anew(lambda: self._replace(table, session_id, batches, decode_id)))
+        work = partial(self._replace, table, session_id, batches, decode_id)
+        await self._written(table, lambda: _anew(_MOST_REPLACEMENTS, work))
 
     async def replace_session_files(
         self, table: str, session_id: str, day: date, files: Sequence[TableFile], *, decode_id: str = ""
@@ -106,7 +108,8 @@ class Tables:
         None where the table has nothing of the session and there are no files.
         """
         _require_session_id(session_id)
-        await self._written(table, lambda: self._replace_files(table, session_id, day, files, decode_id))
+        work = partial(self._replace_files, table, session_id, day, files, decode_id)
+        await self._written(table, lambda: _anew(_MOST_RETRIES, work))
 
     async def session_files(self, table: str, session_id: str) -> set[str]:
         """The names of the files that the table holds of the session now."""
@@ -123,7 +126,7 @@ class Tables:
         _require_session_id(session_id)
         objects = size = 0
         for table in SCHEMAS:
-            await self._call(table, lambda table=table: _anew(lambda: self._delete(table, session_id)))  # type: ignore[misc]
+            await self._call(table, partial(_anew, _MOST_REPLACEMENTS, partial(self._delete, table, session_id)))
             marker = f"/session_id={session_id}/"
             folders = {
                 info.key[: info.key.index(marker) + len(marker)]
@@ -271,22 +274,14 @@ class Tables:
     ) -> None:
         now_ms = time.time_ns() // 1_000_000
         adds = [_added(file, session_id, day, now_ms) for file in files]
-        for tries_left in reversed(range(_MOST_RETRIES)):
-            try:
-                log = self._log(table)
-                before = log.version
-                # What is to be removed is known only as of the version that was read: each try reads anew.
-                if log.replace(session_id, adds, decode_id):
-                    if log.version > before and log.is_long(_CHECKPOINT_COMMITS):
-                        self._shorten(table)
-                    self._known[table] = log
-                    return
-            except CommitFailedError:
-                # Another one added the columns that are missing.
-                if not tries_left:
-                    raise
-            time.sleep(random.uniform(0.01, 0.2))  # noqa: S311
-        raise CommitFailedError(table)
+        log = self._log(table)
+        before = log.version
+        # What is to be removed is known only as of the version that was read.
+        if not log.replace(session_id, adds, decode_id):
+            raise CommitFailedError(table)
+        if log.version > before and log.is_long(_CHECKPOINT_COMMITS):
+            self._shorten(table)
+        self._known[table] = log
 
     def _shorten(self, table: str) -> None:
         """Only a commit with a checkpoint shortens the log, which is listed for that."""
@@ -335,12 +330,12 @@ class _Absent(Unavailable):
     """A table that nobody has made yet, or whose store is away."""
 
 
-def _anew(work: Callable[[], None]) -> None:
+def _anew(tries: int, work: Callable[[], None]) -> None:
     """Work on a table, once more where a commit was in its way: another's, or its own of which the answer was lost.
 
     Delta wants the table read anew.
     """
-    for tries_left in reversed(range(_MOST_REPLACEMENTS)):
+    for tries_left in reversed(range(tries)):
         try:
             return work()
         except CommitFailedError:

@@ -78,8 +78,8 @@ pub fn list_functions(
     let code = capture.memory();
     let Followed { flow, threads, warnings } = follow(capture, streams, thread, |_| Dropped);
     for (thread, mut calls) in threads {
-        let inlined = inlined.then(|| Inlined::of(&flow, &code, &calls.blocks()));
         let totals = calls.end_stream();
+        let inlined = inlined.then(|| Inlined::of(&flow, &code, &calls.blocks()));
         // The idle thread has losses at most.
         if thread.title.is_some() && totals.functions.is_empty() {
             continue;

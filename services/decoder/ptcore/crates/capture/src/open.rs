@@ -11,10 +11,6 @@ use std::path::{Path, PathBuf};
 pub fn open(path: &Path, given: &Options) -> Result<Capture, CaptureError> {
     let path = &described(path);
     let (data, doubt) = content_with_doubt(path)?;
-    if let Some(kind) = archive(&data) {
-        let why = format!("this is {kind} archive: unpack it, and give the recording in it");
-        return Err(CaptureError::Unknown { path: path.to_owned(), why });
-    }
     let options = &with_neighbours(path, given);
     let mut capture = if data.starts_with(griffin::MAGIC) {
         griffin::read(path, &data, options)?
@@ -24,7 +20,7 @@ pub fn open(path: &Path, given: &Options) -> Result<Capture, CaptureError> {
         session::read(path, &data, options)?
     } else if lldb::describes(&data) {
         lldb::read(path, &data, options)?
-    } else if data.find_psb().is_some() {
+    } else if !is_tar(&data) && data.find_psb().is_some() {
         raw::read(path, data, options)?
     } else {
         return Err(CaptureError::Unknown { path: path.to_owned(), why: unknown(&data) });
@@ -97,20 +93,25 @@ fn is_sideband(name: &str, packets: &str) -> bool {
     of_libipt || name == "sideband.pevent" || name.ends_with(".sideband.pevent")
 }
 
-/// In an archive packets stand as well, beside all else.
+/// Packets stand in it as they are, beside all else. POSIX.1-1988, "ustar Interchange Format": the magic behind the names and
+/// the owner of the first file.
+fn is_tar(data: &[u8]) -> bool {
+    data.get(257..262) == Some(b"ustar")
+}
+
 fn archive(data: &[u8]) -> Option<&'static str> {
     const BEGINNINGS: [(&[u8], &str); 4] =
         [(b"PK\x03\x04", "a zip"), (b"\xfd7zXZ\0", "an xz"), (b"BZh", "a bzip2"), (b"7z\xbc\xaf\x27\x1c", "a 7z")];
-    // POSIX.1-1988, "ustar Interchange Format": the magic behind the names and the owner of the first file.
-    if data.get(257..262) == Some(b"ustar") {
-        return Some("a tar");
-    }
-    BEGINNINGS.into_iter().find_map(|(beginning, kind)| data.starts_with(beginning).then_some(kind))
+    let begins = || BEGINNINGS.into_iter().find_map(|(beginning, kind)| data.starts_with(beginning).then_some(kind));
+    is_tar(data).then_some("a tar").or_else(begins)
 }
 
 fn unknown(data: &[u8]) -> String {
     if data.is_empty() {
         return "the file is empty".to_owned();
+    }
+    if let Some(kind) = archive(data) {
+        return format!("this is {kind} archive: unpack it, and give the recording in it");
     }
     let first: Vec<_> = data.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
     format!(

@@ -126,13 +126,13 @@ class SessionExpiry:
         try:
             freed = await self._deletion.delete(name)
         except NotFound:
-            self._begun.remove(name)
-            return False
+            freed = None
         except FailedPrecondition as error:
-            self._begun.remove(name)
             _log.info("a recording that has outlived its retention is in use", session=name, why=error.message)
-            return False
+            freed = None
         self._begun.remove(name)
+        if freed is None:
+            return False
         _log.info("deleted: it has outlived its retention", session=name, size_bytes=freed.size_bytes)
         return True
 
