@@ -26,6 +26,16 @@ async def setup(context):
 
 raise SystemExit(run("allocator", MeshConfig, setup, instance=lambda config: "a1"))
 """
+WITH_A_THREAD_THAT_WAITS = """
+import asyncio, time
+from permille.mesh.config import MeshConfig
+from permille.mesh.server import run
+
+async def setup(context):
+    context.spawn(asyncio.to_thread(time.sleep, 3600))
+
+raise SystemExit(run("allocator", MeshConfig, setup))
+"""
 STARTER = """
 import asyncio, pathlib, sys
 from permille.mesh.embedded_etcd import EmbeddedEtcd
@@ -97,6 +107,17 @@ async def test_a_start_that_cannot_be_says_why_and_ends(arguments: list[str], ex
     assert process.returncode == exit_code
     assert says in stderr.decode()
     assert "Traceback" not in stderr.decode()
+
+
+async def test_a_thread_that_waits_for_ever_does_not_keep_a_service_that_has_ended(
+    etcd_server: EmbeddedEtcd, etcd: Etcd
+) -> None:
+    process = await spawn(WITH_A_THREAD_THAT_WAITS, "--etcd", etcd_server.endpoint)
+    await wait_for(etcd, "allocator", timeout_s=60)
+    process.send_signal(signal.SIGTERM)
+    _, told = await asyncio.wait_for(process.communicate(), 120)
+    assert process.returncode == 0
+    assert "ended without its threads" in told.decode()
 
 
 async def test_the_private_etcd_does_not_outlive_a_killed_starter(tmp_path: Path) -> None:

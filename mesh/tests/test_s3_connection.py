@@ -257,13 +257,20 @@ async def test_who_is_cancelled_while_a_read_waits_waits_for_nothing(s3_credenti
         assert ended_in_time.result()
 
 
-@pytest.mark.parametrize("further", [broken_off(b"", 2, 206), broken_off(b"abcde", 5), (412, {}, b"")])
+@pytest.mark.parametrize(
+    ("further", "reason"),
+    [
+        (broken_off(b"", 2, 206), "STORE_UNAVAILABLE"),
+        (broken_off(b"abcde", 5), "STORE_UNAVAILABLE"),
+        ((412, {}, b""), "OBJECT_REPLACED"),
+    ],
+)
 async def test_an_object_that_goes_on_breaking_off_begins_anew_or_changes_is_an_error(
-    further: Answer, monkeypatch: pytest.MonkeyPatch
+    further: Answer, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("permille.mesh.store.s3._READ_BYTES", 2)
     error = await error_of(broken_off(b"abc", 5), further)
-    assert (error.code, error.reason) == (Code.UNAVAILABLE, "STORE_UNAVAILABLE")
+    assert (error.code, error.reason) == (Code.UNAVAILABLE, reason)
 
 
 async def test_a_server_is_left_alone_for_as_long_as_it_asks_to(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -276,9 +283,10 @@ async def test_a_server_is_left_alone_for_as_long_as_it_asks_to(monkeypatch: pyt
     assert 30 <= waited[1] <= 32
 
 
-async def test_what_is_no_s3_is_told() -> None:
+@pytest.mark.parametrize("page", [b"<html>Welcome to some proxy<br></html>", b"<html><body>Log in</body></html>"])
+async def test_what_is_no_s3_is_told(page: bytes) -> None:
     with (
-        Answering((200, {}, b"<html>Welcome to some proxy<br></html>")) as server,
+        Answering((200, {}, page)) as server,
         pytest.raises(PermilleError) as error,
     ):
         _ = [info async for info in open_store(f"s3://bucket?endpoint={server.endpoint}").list()]
@@ -296,11 +304,13 @@ async def test_a_bucket_of_another_region_is_asked_as_one_of_that(s3_url: str) -
 
 
 async def test_an_upload_that_fails_after_its_status_is_completed_again() -> None:
-    begun: Answer = (200, {}, b"<R><UploadId>u</UploadId></R>")
-    none: Answer = (200, {}, b"<R/>")
+    begun: Answer = (200, {}, b"<InitiateMultipartUploadResult><UploadId>u</UploadId></InitiateMultipartUploadResult>")
+    none: Answer = (200, {}, b"<ListMultipartUploadsResult/>")
+    done: Answer = (200, {}, b"<CompleteMultipartUploadResult/>")
+    nothing: Answer = (200, {}, b"<ListBucketResult/>")
     sent: Answer = (200, {"ETag": '"x"'}, b"")
     late: Answer = (200, {}, b"   <Error><Code>InternalError</Code></Error>")
-    with Answering(none, begun, sent, sent, sent, late, none, STORED, sent, none) as server:
+    with Answering(none, begun, sent, sent, sent, late, done, STORED, sent, nothing) as server:
         store = S3Store("bucket", endpoint=server.endpoint, part_bytes=10)
         await store.put_stream("a", b"x" * 20)
         assert [what for what, _ in server.asked].count("POST /bucket/a?uploadId=u") == 2

@@ -31,6 +31,7 @@ from permille.mesh.memory import give_back
 from permille.mesh.operations import OperationStore
 from permille.mesh.plaintext import require_loopback
 from permille.mesh.reflection import REFLECTION, Reflection
+from permille.mesh.threads_left import end_without_threads
 
 if TYPE_CHECKING:
     from permille.mesh.store import ObjectStore
@@ -181,12 +182,18 @@ def run(
     try:
         file, overrides = parse(f"permille-{service}", config_class, argv)
         config = load(config_class, file=file, overrides=overrides)
-        return asyncio.run(serve(service, config, setup, instance=instance(config) if instance else None))
+        return asyncio.run(_serve_and_end(service, config, setup, instance(config) if instance else None))
     except PermilleError as error:
         sys.stderr.write(f"permille-{service}: {error.message}\n" + (f"  {error.help}\n" if error.help else ""))
         return 2 if isinstance(error, InvalidArgument) else 1
     except KeyboardInterrupt:
         return 130
+
+
+async def _serve_and_end(service: str, config: MeshConfig, setup: Setup, instance: str | None) -> int:
+    exit_code = await serve(service, config, setup, instance=instance)
+    end_without_threads(exit_code)
+    return exit_code
 
 
 def _add_standard_services(context: ServerContext) -> Any:

@@ -102,7 +102,7 @@ class S3Client:
         """ListObjectsV2: all keys that begin so, in order, a page at a time."""
         query = {"list-type": "2", "prefix": prefix, "encoding-type": "url"}
         while True:
-            page = parsed(self._connection.request(S3Request("ListObjectsV2", "GET", query=query)).data)
+            page = self._answer(S3Request("ListObjectsV2", "GET", query=query), "ListBucketResult")
             quoted = text_of(page, "EncodingType") == "url"
             yield [
                 S3Listed(
@@ -118,8 +118,8 @@ class S3Client:
 
     def create_upload(self, key: str) -> str:
         """CreateMultipartUpload: its id."""
-        begun = self._connection.request(S3Request("CreateMultipartUpload", "POST", key, query={"uploads": ""}))
-        return text_of(parsed(begun.data), "UploadId")
+        request = S3Request("CreateMultipartUpload", "POST", key, query={"uploads": ""})
+        return text_of(self._answer(request, "InitiateMultipartUploadResult"), "UploadId")
 
     def upload_part(self, key: str, upload_id: str, number: int, body: bytes, md5: bytes) -> None:
         """UploadPart."""
@@ -145,7 +145,7 @@ class S3Client:
         """ListMultipartUploads: of all keys that begin so."""
         query = {"uploads": "", "prefix": prefix}
         while True:
-            page = parsed(self._connection.request(S3Request("ListMultipartUploads", "GET", query=query)).data)
+            page = self._answer(S3Request("ListMultipartUploads", "GET", query=query), "ListMultipartUploadsResult")
             for entry in page.iterfind("{*}Upload"):
                 yield S3Upload(text_of(entry, "Key"), text_of(entry, "UploadId"), _moment(entry, "Initiated"))
             if text_of(page, "IsTruncated") != "true":
@@ -159,12 +159,15 @@ class S3Client:
         """ListParts."""
         query = {"uploadId": upload_id}
         while True:
-            page = parsed(self._connection.request(S3Request("ListParts", "GET", key, query=query)).data)
+            page = self._answer(S3Request("ListParts", "GET", key, query=query), "ListPartsResult")
             for entry in page.iterfind("{*}Part"):
                 yield S3Part(int(text_of(entry, "PartNumber")), _etag(entry), int(text_of(entry, "Size")))
             if text_of(page, "IsTruncated") != "true":
                 return
             query["part-number-marker"] = text_of(page, "NextPartNumberMarker")
+
+    def _answer(self, request: S3Request, root: str) -> ET.Element:
+        return parsed(self._connection.request(request).data, root=root)
 
 
 def _etag(element: ET.Element) -> str:

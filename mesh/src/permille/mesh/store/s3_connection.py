@@ -180,13 +180,16 @@ def _raise(operation: str, response: urllib3.BaseHTTPResponse, status: int, body
     )
 
 
-def parsed(body: bytes) -> ET.Element:
-    """The XML that was answered. Raises `ET.ParseError`."""
+def parsed(body: bytes, *, root: str = "") -> ET.Element:
+    """The XML that was answered. Raises `ET.ParseError`, also for another root than this one: a portal answers, too."""
     if b"<!DOCTYPE" in body:
         # S3 sends none, and what it defines may be without an end.
         raise ET.ParseError("a document type is declared")
     # Spaces before the first line keep the connection alive.
-    return ET.fromstring(body.strip())  # noqa: S314
+    found = ET.fromstring(body.strip())  # noqa: S314
+    if root and found.tag.rpartition("}")[2] != root:
+        raise ET.ParseError(f"<{found.tag}> in place of <{root}>")
+    return found
 
 
 def text_of(element: ET.Element, name: str) -> str:

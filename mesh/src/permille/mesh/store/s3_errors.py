@@ -10,6 +10,8 @@ from permille.mesh.store.store_errors import full, no_bucket, no_object
 
 # EntityTooLarge: no part of ours is larger than a server allows, so it means a quota (Swift says it so).
 _NO_ROOM = {"QuotaExceeded", "InsufficientStorage", "XMinioStorageFull", "InsufficientCapacity", "EntityTooLarge"}
+# PreconditionFailed: its ETag is another.
+_REPLACED = 412
 _DENIED = {
     "AccessDenied",
     "InvalidAccessKeyId",
@@ -67,6 +69,14 @@ def told(  # noqa: PLR0911 - one return an error
         return _denied(key, address, f"{code}: {message}")
     if code == "NoSuchBucket" or (status == 404 and operation in ("HeadBucket", "ListObjectsV2", "PutObject")):
         return no_bucket(address.bucket, address.url)
+    if status == _REPLACED and operation == "GetObject":
+        return Unavailable(
+            f"{key} in the object store {address.url} was replaced while it was read",
+            reason="OBJECT_REPLACED",
+            help="read it again",
+            metadata={"key": key, "store": address.url},
+            retry_after_s=1,
+        )
     if code == "NoSuchUpload":
         return Aborted(f"the upload of {key} is gone", reason="UPLOAD_GONE", metadata={"key": key})
     if code == "NoSuchKey" or status == 404:

@@ -40,7 +40,7 @@ pub use demangle::demangle;
 pub use dwarf::Frame;
 pub use elf_file::{elf, File as ElfFile};
 pub use image::{Change, Description, Image, ImageError, Standing, MAX_EPOCH};
-pub use name::Role;
+pub use name::{Role, MAX_NAME};
 pub use place::{Place, Symbols};
 pub use room::Room;
 pub use separate::{hex, Search};

@@ -1,6 +1,6 @@
 //! How long names may be, and what they say of their functions.
 
-/// Names longer than this are cut, whether mangled or not.
+/// Names of more bytes are cut, whether mangled or not.
 pub const MAX_NAME: usize = 1 << 12;
 
 /// What a function does to the stack of calls beside calling and returning.

@@ -1,6 +1,7 @@
 //! Writes the inputs that fuzzing begins with: `cargo run --example seeds`. What it found worth keeping stands beside them.
 
 mod beside;
+mod names;
 
 use pt_fuzz::CODE;
 use pt_packet::writer::write;
@@ -32,6 +33,9 @@ fn main() -> std::io::Result<()> {
     save("capture", streams.len() + 2, &perf_data(&streams[1], false))?;
     save("capture", streams.len() + 3, LLDB)?;
     save("capture", streams.len() + 4, &perf_data(&streams[1], true))?;
+    for (number, symbol) in names::INPUTS.iter().enumerate() {
+        save("names", number, symbol.as_bytes())?;
+    }
     beside::inputs().iter().enumerate().try_for_each(|(number, input)| save("beside", number, input))
 }
 

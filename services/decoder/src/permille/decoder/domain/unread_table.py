@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from urllib.parse import unquote
 
 from permille.mesh.errors import PermilleError, PermissionDenied, Unavailable
 from permille.mesh.exhausted import exhausted
@@ -17,7 +18,8 @@ def unread_table(error: Exception) -> PermilleError:
     """Names the file below its table, as far as whoever read it told, and how to have it again."""
     if lack := exhausted("the decoder", error):
         return lack
-    found = _FILE.search(str(error))
+    # What a request failed for is told by its URL.
+    found = _FILE.search(unquote(str(error)))
     file = found[0] if found else ""
     session_id = session_of(file)
     metadata = {"session_id": session_id} if session_id else {}
