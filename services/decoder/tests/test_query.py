@@ -197,6 +197,15 @@ async def test_memory_is_bounded(tables: Tables) -> None:
     assert (error.value.code, error.value.reason) == (Code.RESOURCE_EXHAUSTED, "QUERY_MEMORY")
 
 
+async def test_rows_on_their_way_out_count_for_the_memory(tables: Tables) -> None:
+    wide = "SELECT repeat('x', 20000) FROM range(2048)"
+    with pytest.raises(PermilleError) as error:
+        await answer(tables, wide, memory_mib=16)
+    assert error.value.reason == "QUERY_MEMORY"
+    rows, truncated = await answer(tables, wide, max_rows=1, memory_mib=16)
+    assert (rows.num_rows, truncated) == (1, True)
+
+
 async def test_settings_let_no_more_memory_through_than_queries_can_be_told(tables: Tables) -> None:
     most = 1 << 30
     assert DecoderSettings(query_memory_mib=most).query_memory_mib == most

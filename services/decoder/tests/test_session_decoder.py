@@ -562,12 +562,17 @@ async def test_code_that_no_file_backs(bench: Bench, store_session: StoreSession
         assert row["symbol_status"].startswith("none")
 
 
+def with_numbers(monkeypatch: pytest.MonkeyPatch, moved: dict[FunctionKey, int]) -> None:
+    monkeypatch.setattr("permille.decoder.domain.session_merge.are_parted", lambda told: False)
+    monkeypatch.setattr("permille.decoder.domain.session_merge.renumbered", lambda functions: moved)
+
+
 async def test_functions_whose_numbers_meet_get_others(
     bench: Bench, store_session: StoreSession, program: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await store_session(runs=[program.packets()] * 3)
     moved = {FunctionKey("/usr/bin/small", program.symbols["inner"], "inner"): 77}
-    monkeypatch.setattr("permille.decoder.domain.session_merge.renumbered", lambda numbers: moved)
+    with_numbers(monkeypatch, moved)
     await bench.decode()
     functions = {row["name"]: row for row in await bench.rows("functions")}
     assert functions["inner"]["function"] == 77
@@ -594,7 +599,7 @@ async def test_a_worker_that_dies_while_numbers_are_changed_is_tried_again_later
         return await run(task, **how)
 
     with monkeypatch.context() as meanwhile:
-        meanwhile.setattr("permille.decoder.domain.session_merge.renumbered", lambda numbers: moved)
+        with_numbers(meanwhile, moved)
         meanwhile.setattr(pool, "run", dies)
         with pytest.raises(Unavailable) as error:
             await bench.decode(decode_id="d1")

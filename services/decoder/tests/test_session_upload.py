@@ -114,6 +114,29 @@ async def test_what_was_asked_for_when_it_was_recorded_is_listed(store: ObjectSt
     assert listed["command_line"] == target["command_line"]
 
 
+async def test_what_a_client_need_not_tell_may_be_missing(store: ObjectStore, etcd: Etcd) -> None:
+    manifest = json.loads(files()[-1][1])
+    for name in ("target", "purpose", "stop_reason"):
+        manifest.pop(name, None)
+    sent = [*files()[:-1], ("manifest.json", json.dumps(manifest).encode())]
+    await SessionUpload(store, etcd).receive(requests(sent))
+    record = await etcd.get(f"/permille/v1/{NAME}")
+    assert record is not None
+    assert json.loads(record.value)["pids"] == []
+    assert len(await keys(store)) == len(sent)
+
+
+async def test_what_could_not_be_listed_is_not_there(store: ObjectStore) -> None:
+    class Broken:
+        async def put(self, *_: Any) -> None:
+            raise RuntimeError("of whatever kind")
+
+    unlisted: Any = Broken()
+    with pytest.raises(RuntimeError):
+        await SessionUpload(store, unlisted).receive(requests(files()))
+    assert await keys(store) == []
+
+
 async def test_an_upload_names_no_object_of_others(store: ObjectStore, etcd: Etcd) -> None:
     jit = [{"pid": 7, "kind": "perf-map", "key": "raw/other/jit-1.zst", "sha256": sha256(b"")}]
     await SessionUpload(store, etcd).receive(requests(files(jit=jit)))

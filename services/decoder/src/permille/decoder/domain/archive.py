@@ -29,8 +29,9 @@ from pydantic import TypeAdapter, ValidationError
 
 # What is as small as that is unpacked faster than a thread is asked to.
 _AT_ONCE = 1 << 18
-# So much at a time, which becomes 32 MiB at most: what is larger than the manifest says is not unpacked to its end.
-_SLICE = 1 << 10
+# So much is unpacked at a time, which becomes 32 MiB at most, until there is a piece of this size: neither what is
+# larger than the manifest says nor what is nearly all zeros comes into memory as a whole.
+_SLICE, _PIECE = 1 << 10, 4 << 20
 # An import puts packets of its own behind a piece of a stream, which stop the flow there.
 _MOST_ADDED = 64
 
@@ -180,17 +181,15 @@ async def decompressed(
     `sha256`: see `ObjectStore.open_read`. `most`: what is larger, in bytes, is damaged too.
     """
     decompressor = zstandard.ZstdDecompressor().decompressobj()
-    left = most
+    size = 0
     try:
-        async for piece in store.open_read(key, sha256=sha256):
-            if left is None:
-                yield await asyncio.to_thread(decompressor.decompress, piece)
-                continue
-            data = await asyncio.to_thread(_up_to, left, decompressor, piece)
-            left -= len(data)
-            if left < 0:
-                raise _damaged(key, f"it has more than the {most:,} bytes that the manifest says")
-            yield data
+        async for packed in store.open_read(key, sha256=sha256):
+            while packed:
+                data, packed = await asyncio.to_thread(_some, decompressor, packed)  # noqa: PLW2901 - what is left
+                size += len(data)
+                if most is not None and size > most:
+                    raise _damaged(key, f"it has more than the {most:,} bytes that the manifest says")
+                yield data
     except zstandard.ZstdError as error:
         raise _damaged(key, f"it cannot be decompressed: {error}") from None
     if not decompressor.eof:
@@ -215,7 +214,7 @@ def _unpacked(segment: Segment, packed: bytes, sizes: range) -> bytes:
 def _unpacked_in_slices(segment: Segment, packed: bytes, sizes: range) -> bytes:
     decompressor = zstandard.ZstdDecompressor().decompressobj()
     try:
-        data = _up_to(sizes[-1], decompressor, packed)
+        data, _ = _some(decompressor, packed, sizes[-1] + 1)
     except zstandard.ZstdError as error:
         raise _damaged(segment.key, f"it cannot be decompressed: {error}") from None
     if not decompressor.eof and len(data) <= sizes[-1]:
@@ -223,14 +222,13 @@ def _unpacked_in_slices(segment: Segment, packed: bytes, sizes: range) -> bytes:
     return data
 
 
-def _up_to(most: int, decompressor: zstandard.ZstdDecompressionObj, packed: bytes) -> bytes:
-    """What is unpacked of it; of more than `most` bytes the beginning, which is more than that."""
-    data = bytearray()
-    for begin in range(0, len(packed), _SLICE):
-        data += decompressor.decompress(packed[begin : begin + _SLICE])
-        if decompressor.eof or len(data) > most:
-            break
-    return bytes(data)
+def _some(decompressor: zstandard.ZstdDecompressionObj, packed: bytes, enough: int = _PIECE) -> tuple[bytes, bytes]:
+    """What the first of it becomes, up to its end or `enough` bytes and little more; and the rest of it."""
+    data, end = bytearray(), 0
+    while end < len(packed) and len(data) < enough and not decompressor.eof:
+        data += decompressor.decompress(packed[end : end + _SLICE])
+        end += _SLICE
+    return bytes(data), b"" if decompressor.eof else packed[end:]
 
 
 def _require_size(key: str, size: int, sizes: range) -> None:

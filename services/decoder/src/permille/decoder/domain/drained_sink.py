@@ -21,6 +21,11 @@ class DrainedSink(io.RawIOBase):
         self._written += data
         return len(data)
 
+    @property
+    def size(self) -> int:
+        """How many bytes nobody has taken yet."""
+        return len(self._written)
+
     def taken(self) -> bytes:
         """What was written since the last time."""
         data = bytes(self._written)

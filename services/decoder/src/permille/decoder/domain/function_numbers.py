@@ -24,27 +24,32 @@ def function_number(key: FunctionKey, trial: int = 0) -> int:
     return int.from_bytes(blake2b(text, digest_size=8).digest(), "little") >> (64 - _BITS)
 
 
-def renumbered(numbers: Iterable[tuple[FunctionKey, int]]) -> dict[FunctionKey, int]:
+def are_parted(told: Iterable[tuple[FunctionKey, int]]) -> bool:
+    """Whether each function has one number, which no other has."""
+    distinct = set(told)
+    return len({key for key, _ in distinct}) == len(distinct) == len({number for _, number in distinct})
+
+
+def renumbered(functions: Iterable[FunctionKey]) -> dict[FunctionKey, int]:
     """Other numbers for functions that share one; the first in the order of the keys keeps it. Mostly empty.
 
-    Two of 10,000 functions meet in one session of fifty.
+    Always the same for the same functions, so that parts which got theirs before the others could keep them. Two of
+    10,000 functions meet in one session of fifty.
     """
-    keys_of: dict[int, list[FunctionKey]] = {}
-    for key, number in dict(numbers).items():
-        keys_of.setdefault(number, []).append(key)
-    moved: dict[FunctionKey, int] = {}
-    for keys in [sorted(keys) for keys in keys_of.values() if len(keys) > 1]:
-        for key in keys[1:]:
-            number = _free(key, keys_of)
-            keys_of[number] = [key]
-            moved[key] = number
-    return moved
+    taken: set[int] = set()
+    moved: list[FunctionKey] = []
+    for key in sorted(set(functions)):
+        number = function_number(key)
+        if number in taken:
+            moved.append(key)
+        taken.add(number)
+    others: dict[FunctionKey, int] = {}
+    for key in moved:
+        others[key] = next(number for trial in count(1) if (number := function_number(key, trial)) not in taken)
+        taken.add(others[key])
+    return others
 
 
 def numbered(key: FunctionKey, moved: Mapping[FunctionKey, int]) -> int:
     """The number, or the other one that it got."""
     return moved[key] if key in moved else function_number(key)
-
-
-def _free(key: FunctionKey, taken: Mapping[int, object]) -> int:
-    return next(number for trial in count(1) if (number := function_number(key, trial)) not in taken)

@@ -25,7 +25,8 @@ from permille.mesh.tables import Tables
 
 DEFAULT_ROWS = 10_000
 MOST_ROWS = 10_000_000
-_BATCH_ROWS = 1 << 15
+# As many as DuckDB computes at once: it counts no memory that rows on their way out take.
+_BATCH_ROWS = 2048
 # gRPC's clients take messages of 4 MiB, where they are told nothing else, and a row may have more.
 _PIECE_BYTES = 1 << 20
 # What duckdb says of an Arrow stream that ended with an error: a file of the table is gone.
@@ -67,7 +68,7 @@ class QueryEngine:
             end_s = clock() + limits.timeout_s
             async with deadline(end_s - clock(), limits.too_slow):
                 datasets = await self._tables.datasets()
-            with _connection(datasets, limits) as connection, closing(_parts(connection, sql, wanted)) as parts:
+            with _connection(datasets, limits) as connection, closing(_parts(connection, sql, wanted, limits)) as parts:
                 while True:
                     async with deadline(end_s - clock(), limits.too_slow):
                         part = await self._next(parts, connection)
@@ -145,17 +146,20 @@ def _rows_wanted(max_rows: int) -> int:
     return max_rows or DEFAULT_ROWS
 
 
-def _parts(connection: duckdb.DuckDBPyConnection, sql: str, wanted: int) -> Generator[QueryPart]:
-    reader = connection.sql(sql).to_arrow_reader(_BATCH_ROWS)
+def _parts(connection: duckdb.DuckDBPyConnection, sql: str, wanted: int, limits: QueryLimits) -> Generator[QueryPart]:
+    reader = connection.sql(sql).to_arrow_reader(min(wanted + 1, _BATCH_ROWS))
     sink = DrainedSink()
     with pa.ipc.new_stream(pa.PythonFile(sink, mode="w"), reader.schema) as writer:
         left, truncated = wanted, False
         for batch in reader:
+            if batch.nbytes > limits.memory_mib << 20:
+                raise limits.too_much_memory()
             if batch.num_rows > left:
                 batch, truncated = batch.slice(0, left), True  # noqa: PLW2901 - the rest is not wanted
             left -= batch.num_rows
             writer.write_batch(batch)
-            yield from _pieces(sink.taken())
+            if sink.size >= _PIECE_BYTES:
+                yield from _pieces(sink.taken())
             if truncated:
                 break
     yield QueryPart(sink.taken(), truncated)

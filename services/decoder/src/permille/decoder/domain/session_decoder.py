@@ -237,11 +237,8 @@ class SessionDecoder:
         return part_record(record)
 
     async def _renumber(self, work: _Work) -> None:
-        moved = work.merge.moved_functions()
-        if not moved:
-            return
+        moved, parts = work.merge.renumbered()
         task = replace(work.task, moved=tuple(moved.items()))
-        parts = work.merge.parts_with(moved)
         async with asyncio.TaskGroup() as group:
             for part in parts:
                 group.create_task(self._again(work, replace(task, segments=part)))

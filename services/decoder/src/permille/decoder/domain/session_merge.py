@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute
 from permille.decoder.domain.block_counts import block_counts
-from permille.decoder.domain.function_numbers import FunctionKey, renumbered
+from permille.decoder.domain.function_numbers import FunctionKey, are_parted, numbered, renumbered
 from permille.decoder.domain.manifest import Manifest, Segment
 from permille.decoder.domain.module_builds import paths_of
 from permille.decoder.domain.part_record import FUNCTIONS, DecodedSegment, LostSegment, PartRecord
@@ -55,26 +56,19 @@ class SessionMerge:
         """One of its segments is decoded or lost already."""
         return not self._known.isdisjoint(record.segments)
 
-    def moved_functions(self) -> dict[FunctionKey, int]:
-        """Functions that need another number, because two have the same."""
-        return renumbered(
-            (FunctionKey(*key), number)
-            for record in self._records.values()
-            for *key, number in zip(
-                *(record.functions[name].to_pylist() for name in ("module", "address", "name", "function")),
-                strict=True,
-            )
-        )
-
-    def parts_with(self, functions: Mapping[FunctionKey, int]) -> list[tuple[int, ...]]:
-        """The segments of the parts in which one of these functions has another number than the one given."""
-        found = []
-        for segments, record in self._records.items():
-            keys = map(FunctionKey, *(record.functions[name].to_pylist() for name in ("module", "address", "name")))
-            numbers = record.functions["function"].to_pylist()
-            if any(functions.get(key, number) != number for key, number in zip(keys, numbers, strict=True)):
-                found.append(tuple(sorted(segments)))
-        return found
+    def renumbered(self) -> tuple[dict[FunctionKey, int], list[tuple[int, ...]]]:
+        """Functions that need another number, because two have the same, and the segments of the parts that are to be
+        decoded with these numbers.
+        """
+        if are_parted(chain.from_iterable(map(_numbers, self._records.values()))):
+            return {}, []
+        moved = renumbered(key for record in self._records.values() for key, _ in _numbers(record))
+        parts = [
+            tuple(sorted(segments))
+            for segments, record in self._records.items()
+            if any(numbered(key, moved) != number for key, number in _numbers(record))
+        ]
+        return moved, parts
 
     def files(self, table: str) -> list[TableFile]:
         """What the workers put into the table."""
@@ -212,6 +206,12 @@ class SessionMerge:
 
     def _common(self) -> dict[str, Any]:
         return {"session_id": self.manifest.session_id, "day": self.manifest.day}
+
+
+def _numbers(record: PartRecord) -> Iterator[tuple[FunctionKey, int]]:
+    keys = (record.functions[name].to_pylist() for name in ("module", "address", "name"))
+    numbers: list[Any] = record.functions["function"].to_pylist()
+    return zip(map(FunctionKey, *keys), numbers, strict=True)
 
 
 def _lost_bytes(segment: Segment, decoded: DecodedSegment | None) -> int:

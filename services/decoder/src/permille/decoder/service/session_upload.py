@@ -16,7 +16,7 @@ import structlog
 import zstandard
 from permille.api.decoder.v1 import decoder_pb2
 from permille.decoder.domain.imported_manifest import completed
-from permille.decoder.domain.manifest import manifest_key, read_manifest
+from permille.decoder.domain.manifest import Manifest, manifest_key, read_manifest
 from permille.decoder.domain.uninterrupted import uninterrupted
 from permille.mesh.errors import InvalidArgument, NotFound, PermilleError
 from permille.mesh.etcd import Etcd
@@ -114,11 +114,11 @@ class SessionUpload:
     async def _commit(self, manifest: dict[str, Any], name: str, session_id: str) -> decoder_pb2.UploadSessionResponse:
         text = json.dumps(manifest).encode()
         key = manifest_key(session_id)
-        read_manifest(text, key)
+        listed = _listed(read_manifest(text, key))
         await self._store.put_stream(key, text)
         try:
-            await self._etcd.put(f"/permille/v1/{name}", _listed(manifest))
-        except PermilleError:
+            await self._etcd.put(f"/permille/v1/{name}", listed)
+        except BaseException:
             # What nobody can find must not be there.
             await self._store.delete(key)
             raise
@@ -210,29 +210,28 @@ def _response(name: str, manifest: bytes, *, existed: bool) -> decoder_pb2.Uploa
     )
 
 
-def _listed(manifest: dict[str, Any]) -> bytes:
+def _listed(manifest: Manifest) -> bytes:
     """The record by which controllers list a stored session (docs/design/0007-import.md)."""
-    segments = manifest["segments"]
     record = {
-        "node": manifest["node"],
-        "id": manifest["session_id"],
+        "node": manifest.node,
+        "id": manifest.session_id,
         "backend": "imported",
         "request_id": "",
-        "pids": manifest["target"]["pids"],
-        "purpose": manifest["purpose"],
-        "period_ms": manifest.get("period_ms", 0),
+        "pids": manifest.target.pids,
+        "purpose": manifest.purpose,
+        "period_ms": manifest.period_ms,
         "budget_bytes": 0,
         "options": {},
         "state": "STORED",
-        "target_name": manifest["target"]["name"],
-        "command_line": manifest["target"].get("command_line", []),
+        "target_name": manifest.target.name,
+        "command_line": manifest.target.command_line,
         "create_ns": time.time_ns(),
-        "start_ns": manifest["start_ns"],
-        "end_ns": manifest["end_ns"],
-        "stop_reason": manifest["stop_reason"],
-        "raw_bytes": sum(segment["size_bytes"] for segment in segments),
-        "stored_bytes": sum(segment["stored_bytes"] for segment in segments),
-        "segments": len(segments),
+        "start_ns": manifest.start_ns,
+        "end_ns": manifest.end_ns,
+        "stop_reason": manifest.stop_reason,
+        "raw_bytes": sum(segment.size_bytes for segment in manifest.segments),
+        "stored_bytes": sum(segment.stored_bytes for segment in manifest.segments),
+        "segments": len(manifest.segments),
     }
     return json.dumps(record, separators=(",", ":")).encode()
 
