@@ -12,9 +12,11 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from secrets import token_hex
+from typing import Any
 
 import psutil
 import pytest
+from permille.decoder.domain import local_workers
 from permille.decoder.domain.local_workers import LocalWorkers
 from permille.decoder.domain.lone_process import run_in_lone_process
 from permille.decoder.domain.segment_pool import SegmentPool
@@ -120,6 +122,27 @@ async def test_no_task_is_to_blame_for_a_worker_that_cannot_start(needs_this_pro
     pool.close()
     with pytest.raises(Unavailable, match="no worker process can be started"):
         run_in_lone_process(needs_this_process, "task")
+
+
+@pytest.mark.parametrize("alone", [False, True])
+async def test_no_task_is_to_blame_for_a_worker_that_ends_before_it_has_one(
+    pool: SegmentPool[str, object], monkeypatch: pytest.MonkeyPatch, *, alone: bool
+) -> None:
+    begun = local_workers._begun
+
+    async def and_ended(executor: Any, work: Any) -> None:
+        await begun(executor, work)
+        for process in executor._processes.values():
+            process.kill()
+        while not executor._broken:
+            await asyncio.sleep(0.01)
+
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(local_workers, "_begun", and_ended)
+        with pytest.raises(Unavailable) as error:
+            await pool.run("1", alone=alone)
+    assert error.value.reason == "NO_WORKER"
+    assert await pool.run("1", alone=alone) == 1
 
 
 @pytest.fixture

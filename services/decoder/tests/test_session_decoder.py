@@ -552,6 +552,22 @@ async def test_switches_that_contradict_each_other_are_no_doubt_about_packets_of
     assert switch_warnings(leaves_twice) and not context.notes
 
 
+async def test_a_part_asks_what_is_absent_while_another_makes_an_image(
+    bench: Bench, store_session: StoreSession, tmp_path: Path
+) -> None:
+    await store_session()
+    context = await open_context(await SessionArchive.open(bench.store, "s1"), bench.binaries, tmp_path)
+
+    class MadeMeanwhile:
+        def absent(self) -> list[str]:
+            context.image(7)
+            return ["a file"]
+
+    made: Any = MadeMeanwhile()
+    context._images[0] = made
+    assert len(context.absent()) == 1
+
+
 async def test_code_that_no_file_backs(bench: Bench, store_session: StoreSession, program: Any) -> None:
     code = program.path.read_bytes()[program.offset : program.offset + program.size]
     change = program.mapping(event="code", offset=0, path="", build_id="", binary="", code_offset=5)

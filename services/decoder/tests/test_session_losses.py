@@ -198,11 +198,13 @@ async def test_without_mappings_all_is_lost_and_told(bench: Bench, store_session
     assert {row["segment"] for row in await bench.rows("losses")} == {0, 1}
 
 
-async def test_mappings_within_each_other_too_often_are_damaged(
-    bench: Bench, store_session: StoreSession, program: Any
+@pytest.mark.parametrize(
+    "text", [b'{"processes":' + b"[" * 200_000, b'{"processes":[{"pid":1e400,"changes":[]}]}'], ids=["deep", "large"]
+)
+async def test_what_json_takes_and_python_does_not_is_damaged(
+    bench: Bench, store_session: StoreSession, program: Any, text: bytes
 ) -> None:
     manifest = await store_session()
-    text = b'{"processes":' + b"[" * 200_000
     maps = manifest["maps"] | {"sha256": sha256(text)}
     await store_session(maps=maps)
     await bench.store.put_stream(maps["key"], text)
@@ -434,6 +436,17 @@ async def test_a_segment_of_more_bytes_than_can_be_is_damaged(bench: Bench, stor
     manifest["segments"][1]["size_bytes"] = (1 << 48) + 1
     await bench.store.put_stream("raw/s1/manifest.json", json.dumps(manifest).encode())
     with pytest.raises(DataLoss, match=r"segments\.1\.size_bytes"):
+        await bench.decode()
+
+
+async def test_segments_whose_sizes_have_no_sum_in_any_table_are_damaged(
+    bench: Bench, store_session: StoreSession
+) -> None:
+    manifest = await store_session()
+    large = manifest["segments"][0] | {"size_bytes": 1 << 48, "lost_bytes": 1 << 48}
+    manifest["segments"] = [large | {"index": index, "key": f"raw/s1/{index}.zst"} for index in range(1 << 14)]
+    await bench.store.put_stream("raw/s1/manifest.json", json.dumps(manifest).encode())
+    with pytest.raises(DataLoss, match="the sizes of its segments together"):
         await bench.decode()
 
 

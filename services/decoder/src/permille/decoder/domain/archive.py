@@ -143,7 +143,7 @@ class SessionArchive:
         except ValidationError as error:
             first = error.errors()[0]
             raise _damaged(key, f"change {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError, OverflowError) as error:
             raise _damaged(key, f"it is no list of mappings: {error!r}") from None
 
     def _sizes(self, stream: Sequence[Segment]) -> range:

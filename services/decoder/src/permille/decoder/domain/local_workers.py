@@ -52,13 +52,14 @@ class LocalWorkers:
                     self._executors.discard(self._shared)
                     self._shared = None
             self._shared = await self._started(self._processes, work)
-            return self._shared.submit(work, task)
+            return self._submitted(self._shared, work, task)
 
     async def submit_alone(self, work: Callable[[_Task], _Result], task: _Task, priority: int) -> Future[_Result]:
         """See `Workers`."""
         executor = await self._started(1, work)
         result: Future[_Result] = Future()
-        executor.submit(work, task).add_done_callback(lambda done: self._tell(executor, done, result))
+        begun = self._submitted(executor, work, task)
+        begun.add_done_callback(lambda done: self._tell(executor, done, result))
         return result
 
     async def require(self) -> None:
@@ -73,6 +74,16 @@ class LocalWorkers:
         self._closed = True
         for executor in list(self._executors):
             self._end(executor)
+
+    def _submitted(
+        self, executor: ProcessPoolExecutor, work: Callable[[_Task], _Result], task: _Task
+    ) -> Future[_Result]:
+        """The first task of a pool that has just started."""
+        try:
+            return executor.submit(work, task)
+        except BrokenProcessPool as error:
+            self._end(executor)
+            raise no_worker("its process ended before it had a task") from error
 
     def _tell(self, executor: ProcessPoolExecutor, done: Future[Any], result: Future[Any]) -> None:
         executor.shutdown(wait=False)

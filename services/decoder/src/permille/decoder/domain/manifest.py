@@ -13,7 +13,7 @@ from permille.mesh.unicode_text import unicode_text
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 VERSION = 1
-# Of one segment: the sums over all of them have room in 64 bits.
+# Of one segment, or of what of it was lost.
 _MOST_BYTES = 1 << 48
 # What the core and the tables take.
 _I32 = Annotated[int, Field(ge=-(1 << 31), lt=1 << 31)]
@@ -219,6 +219,8 @@ def read_manifest(text: bytes, key: str) -> Manifest:
     for segment in manifest.segments:
         if any(not -(1 << 63) <= manifest.clock.ns(tsc) < 1 << 63 for tsc in (segment.first_tsc, segment.last_tsc)):
             raise _damaged(key, f"the times of the segment {segment.index} have no room in 64 bits")
+    if sum(segment.size_bytes + segment.lost_bytes for segment in manifest.segments) >= 1 << 63:
+        raise _damaged(key, "the sizes of its segments together have no room in 64 bits")
     twice = _named_twice(manifest.segments)
     if twice is not None:
         raise _damaged(key, f"it names the segment {twice.index} ({twice.key}) twice")

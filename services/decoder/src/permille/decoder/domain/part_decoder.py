@@ -10,7 +10,7 @@ import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, aclosing, suppress
+from contextlib import ExitStack, aclosing
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import cache, lru_cache
@@ -54,6 +54,7 @@ class _Kept:
 
 
 _contexts: OrderedDict[tuple[str, str, str], _Kept] = OrderedDict()
+_keeping = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -360,10 +361,11 @@ async def _context(store: ObjectStore, task: PartTask) -> SessionContext:
                     "the session was recorded anew meanwhile", reason="RECORDING_CHANGED", help="decode it again"
                 )
             kept = _Kept(task.decode, await open_context(archive, binaries, folder))
-        kept = _contexts[key] = replace(kept, decode=task.decode)
-    _contexts.move_to_end(key)
-    while len(_contexts) > _MOST_CONTEXTS:
-        with suppress(KeyError):
+        kept = replace(kept, decode=task.decode)
+    with _keeping:
+        _contexts[key] = kept
+        _contexts.move_to_end(key)
+        while len(_contexts) > _MOST_CONTEXTS:
             _contexts.popitem(last=False)
     return kept.context
 

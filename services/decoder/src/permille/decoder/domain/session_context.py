@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
+from threading import RLock
 
 from permille.decoder.domain.archive import SessionArchive, is_lost
 from permille.decoder.domain.binary_repository import BinaryRepository, LocalBinary
@@ -54,18 +55,22 @@ class SessionContext:
     _images: dict[int, Image] = field(default_factory=dict)
     _decoders: dict[int, Decoder] = field(default_factory=dict)
     _inside: dict[tuple[int, int], Binary] = field(default_factory=dict)
+    # A worker of Dask may have several threads, with a part of the session each.
+    _making: RLock = field(default_factory=RLock)
 
     def decoder(self, pid: int) -> Decoder:
         """The decoder of a process in `steps`, made once: what it learns of the code serves all its segments."""
-        if pid not in self._decoders:
-            self._decoders[pid] = Decoder(self.image(pid), self.config)
-        return self._decoders[pid]
+        with self._making:
+            if pid not in self._decoders:
+                self._decoders[pid] = Decoder(self.image(pid), self.config)
+            return self._decoders[pid]
 
     def image(self, pid: int) -> Image:
         """The image of a process in `steps`, made once."""
-        if pid not in self._images:
-            self._images[pid] = self._image(pid, self.steps[pid])
-        return self._images[pid]
+        with self._making:
+            if pid not in self._images:
+                self._images[pid] = self._image(pid, self.steps[pid])
+            return self._images[pid]
 
     def images(self, pids: Iterable[int]) -> dict[int, Image]:
         """Those of some processes, and of what all share: the half of the kernel, where it is known."""
@@ -84,7 +89,9 @@ class SessionContext:
 
     def absent(self) -> list[str]:
         """A line for each file that debug information refers to and that was wanted and not found."""
-        lines = sorted({line for image in self._images.values() for line in image.absent()})
+        with self._making:
+            images = list(self._images.values())
+        lines = sorted({line for image in images for line in image.absent()})
         if lines:
             # Files that come later are looked for again.
             _binary.cache_clear()
