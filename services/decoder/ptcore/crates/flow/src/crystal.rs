@@ -68,6 +68,11 @@ impl Crystal {
         later.wrapping_sub(earlier) & ((1 << (self.shift + MTC_BITS)) - 1)
     }
 
+    /// After how many counts those since an MTC are the same again; since a TMA that lacks bits of its count.
+    pub fn around(self, since_part: bool) -> u64 {
+        1 << if since_part { TMA_BITS } else { self.shift + MTC_BITS }
+    }
+
     /// Whether a count is a whole number of ticks.
     #[inline(always)]
     pub fn ticks_are_whole(self) -> bool {

@@ -26,8 +26,8 @@ pub enum NoticeKind {
         cr3: u64,
         non_root: bool,
     },
-    /// From here on true times are within so many TSC ticks of those told, as far as packets were not dropped; `None`
-    /// when nothing bounds them. Without MTC packets that is said of timing packets: what stands between two of them was
+    /// From here on true times are within so many TSC ticks of those told, as far as no packets were dropped but those of which
+    /// an OVF tells; `None` when nothing bounds them. Without MTC packets that is said of timing packets: what stands between two of them was
     /// between their times.
     Uncertainty(Option<u64>),
     /// Base of the VM control structure in use.

@@ -161,7 +161,14 @@ impl System {
             15 => (NoticeKind::SystemCall, Binding::FupAndTip),
             kind => (NoticeKind::OtherEvent { kind, vector }, Binding::FupAndTip),
         };
-        self.settle();
+        if fup {
+            // One FUP may be there for several; that of a PTWRITE has the address of the instruction itself.
+            self.settle_but(|kind, binding| {
+                matches!(binding, Binding::Fup | Binding::FupAndTip) && !matches!(kind, NoticeKind::PtWrite { .. })
+            });
+        } else {
+            self.settle();
+        }
         self.wait(kind, if fup { binding } else { Binding::Any });
         true
     }
@@ -178,7 +185,8 @@ impl System {
 
     /// Whether the next FUP may nevertheless have its TIP.
     pub fn paired(&self) -> bool {
-        !self.waiting.iter().any(|&(_, binding)| binding == Binding::Fup)
+        let with_tip = self.waiting.iter().any(|&(_, binding)| binding == Binding::FupAndTip);
+        with_tip || !self.waiting.iter().any(|&(_, binding)| binding == Binding::Fup)
     }
 
     /// A FUP says where what waits happened.
@@ -197,9 +205,18 @@ impl System {
 
     /// Nothing says where what waits happened.
     pub fn settle(&mut self) {
-        let told = self.waiting.drain(..).filter(|&(kind, _)| kind != NoticeKind::Standing);
-        self.ready.extend(told.map(|(kind, _)| Placed::new(kind, Place::Here)));
+        self.settle_but(|_, _| false);
         self.data = EventData::default();
+    }
+
+    fn settle_but(&mut self, waits: impl Fn(NoticeKind, Binding) -> bool) {
+        self.waiting.retain(|&(kind, binding)| {
+            let waits = waits(kind, binding);
+            if !waits && kind != NoticeKind::Standing {
+                self.ready.push(Placed::new(kind, Place::Here));
+            }
+            waits
+        });
     }
 
     /// The FUP for what waits was lost: that happened last.

@@ -69,6 +69,8 @@ pub struct Time {
     pub(crate) world: World,
     /// A packet since the last TSC was not taken in, as it cannot be right.
     doubtful: bool,
+    /// Packets were dropped since a clock told the time, for nobody knows how long.
+    behind_loss: bool,
     calibration: Calibration,
     told: Option<u64>,
     calm: Calm,
@@ -99,6 +101,7 @@ impl Time {
             runs_at_psb: false,
             world: World::default(),
             doubtful: false,
+            behind_loss: false,
             calibration: Calibration::new(&config),
             told: None,
             calm: Calm::default(),
@@ -129,7 +132,7 @@ impl Time {
         self.anchor >= Anchor::PartOfCount
     }
 
-    /// Takes in a packet, whichever it is. True for one that may move the time.
+    /// Takes in a packet, whichever it is. True for one that may move the time, or what bounds it.
     #[inline(always)]
     pub fn take(&mut self, packet: &Packet) -> bool {
         match *packet {
@@ -158,7 +161,7 @@ impl Time {
             Packet::Ovf => {
                 self.in_psb = false;
                 self.calibration.overflow(self.forget_rate_at_overflow);
-                return false;
+                self.lose_packets();
             }
             Packet::Pip { non_root, .. } => {
                 self.world.enter(non_root);
@@ -175,6 +178,11 @@ impl Time {
         if !self.of_libipt {
             self.calibration.overflow(false);
         }
+        self.lose_packets();
+    }
+
+    fn lose_packets(&mut self) {
+        (self.behind_loss, self.calm) = (true, Calm::default());
     }
 
     #[inline]
@@ -188,7 +196,7 @@ impl Time {
         self.calibration.tsc(ticks, self.in_psb);
         self.reanchor(Anchor::Tsc, ticks);
         self.grain = Grain::since_tsc(&self.calibration);
-        self.doubtful = false;
+        (self.doubtful, self.behind_loss) = (false, false);
         (self.count, self.uncounted, self.rest) = (0, 0, 0);
         self.reach(ticks);
     }

@@ -7,7 +7,8 @@
 //! time is later than the truth, but for the part of a tick that packets leave out.
 //!
 //! As documented, nothing is said between the TSC of a guest and the next one of its host, where a CYC is taken to be damaged, and
-//! where packets were dropped: programs with overflows have times that do not go back, and the same in parts.
+//! where packets were dropped, up to the next clock packet: programs with overflows have times that do not go back, and the same
+//! in parts.
 //!
 //! `PERMILLE_SEED` chooses other ones than usual, `PERMILLE_MUTATIONS` how many.
 

@@ -23,3 +23,4 @@ mod slots;
 mod support;
 mod turns;
 mod vectors;
+mod waiting;

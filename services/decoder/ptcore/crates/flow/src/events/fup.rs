@@ -29,7 +29,7 @@ impl Events<'_> {
     }
 
     /// FUP with the TIP or TIP.PGD that belongs to it, which an overflow may have taken.
-    fn pair(&mut self, at: u64) -> Result<Event, Fault> {
+    pub(super) fn pair(&mut self, at: u64) -> Result<Event, Fault> {
         let (mut mode, mut paging, mut vmcs, mut overflows) = (None, None, None, false);
         let event = loop {
             self.last_offset = self.reader.offset();
@@ -65,10 +65,10 @@ impl Events<'_> {
         event.map(|_| self.queued())
     }
 
-    /// Tells of a passive packet.
+    /// Tells of a packet that nothing else depends on.
     pub(super) fn in_passing(&mut self, packet: &Packet) {
         if self.system.take(packet) {
-            self.tell_ready();
+            self.tell_ready_here();
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What follows OVF.
 
-use super::lookahead::{disabled_at, passive};
+use super::lookahead::{disabled_at, passive, tells_without_fup};
 use super::Events;
 use crate::event::{Event, Fault};
 use crate::notice::{NoticeKind, Place};
@@ -26,7 +26,7 @@ impl Events<'_> {
                         Packet::TipPgd(ip) | Packet::Fup(ip) => drop(self.resolve(ip)),
                         Packet::Pip { cr3, non_root } => self.tell(NoticeKind::Paging { cr3, non_root }, Place::Here),
                         Packet::Vmcs(base) => self.tell(NoticeKind::Vmcs { base }, Place::Here),
-                        packet if passive(&packet) => self.in_passing(&packet),
+                        packet if passive(&packet) || tells_without_fup(&packet) => self.in_passing(&packet),
                         _ => {}
                     }
                 }
@@ -40,9 +40,16 @@ impl Events<'_> {
             match self.packet()? {
                 Some(Packet::Fup(ip) | Packet::Tip(ip)) => {
                     let ip = self.resolve(ip);
+                    self.system.settle();
+                    self.tell_ready_here();
                     self.queue.push_back((Event::Overflow { ip }, mode));
                     if let (Some(kind), Some(ip)) = (transaction, ip) {
                         self.tell(kind, Place::Before(ip));
+                        // The OVF's own FUP is missing.
+                        let aborted = matches!(kind, NoticeKind::Transaction { aborted: true, .. });
+                        if self.config.errata.skd010 && aborted && self.tip_ahead() {
+                            return self.pair(ip);
+                        }
                     }
                     return Ok(self.queued());
                 }
@@ -105,12 +112,13 @@ impl Events<'_> {
             let Some(packet) = ahead.read()? else { return Ok(Behind::Disabled) };
             match packet {
                 Packet::Fup(_) => {
-                    let needless = errata.apl12 && disabled_at(ahead.clone());
+                    let needless = errata.apl12 && disabled_at(ahead.clone(), true);
                     return Ok(if needless { Behind::Needless(ahead.offset()) } else { Behind::Enabled });
                 }
                 Packet::Tip(_) if errata.skd010 => return Ok(Behind::Enabled),
                 Packet::TipPgd(_) if errata.skd010 || errata.apl11 => return Ok(Behind::Needless(ahead.offset())),
                 Packet::ModeExec { .. } | Packet::ModeTsx { .. } | Packet::Ovf | Packet::Psbend => {}
+                packet if errata.skd010 && tells_without_fup(&packet) => {}
                 Packet::Psb => return Ok(Behind::Psb),
                 _ if passive(&packet) => {}
                 _ => return Ok(Behind::Disabled),

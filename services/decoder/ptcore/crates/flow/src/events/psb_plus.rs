@@ -63,7 +63,7 @@ impl Events<'_> {
             };
             self.note_in_queue(Placed::status(kind));
         }
-        if self.config.errata.bdm70 && enabled_at.is_some() && disabled_at(self.reader.clone()) {
+        if self.config.errata.bdm70 && enabled_at.is_some() && disabled_at(self.reader.clone(), false) {
             enabled_at = None;
         }
         // What the PSB+ says is complete: a mode that waits is told where that says the same.

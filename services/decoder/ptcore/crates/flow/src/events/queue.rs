@@ -25,6 +25,13 @@ impl Events<'_> {
         }
     }
 
+    /// Whatever would otherwise say where they are.
+    pub(super) fn tell_ready_here(&mut self) {
+        for placed in std::mem::take(&mut self.system.ready) {
+            self.note_in_queue(Placed { place: Place::Here, ..placed });
+        }
+    }
+
     pub(super) fn tell(&mut self, kind: NoticeKind, place: Place) {
         self.note_in_queue(Placed::new(kind, place));
     }

@@ -52,6 +52,7 @@ impl Time {
             Anchor::CountAlone | Anchor::Count => Some(self.count),
         };
         let elapsed = before.map_or(0, |before| self.crystal.since(count, before));
+        let elapsed = if self.behind_loss { elapsed.saturating_add(self.turns(elapsed)) } else { elapsed };
         let counted = self.fast != 0 || self.lost_cycles || !matches!(self.anchor, Anchor::CountAlone | Anchor::Count);
         self.uncounted = if counted { 0 } else { self.crystal.since(self.uncounted.wrapping_add(elapsed), 0) };
         self.count = count;
@@ -62,13 +63,28 @@ impl Time {
         self.reanchor(anchor, self.base.saturating_add(ticks));
         if passed.is_some() {
             self.reach(self.base);
+            self.behind_loss &= !self.tied();
         }
+    }
+
+    /// Counts by which the clock has gone around behind dropped packets, as often as the cycles since say: the CYC of an OVF has
+    /// those meanwhile.
+    #[cold]
+    fn turns(&self, elapsed: u64) -> u64 {
+        let around = self.crystal.around(self.anchor == Anchor::PartOfCount);
+        let in_tsc = |counts| self.crystal.in_tsc(counts, 0).map(|(ticks, _)| ticks);
+        let (Some(told), Some(turn)) = (in_tsc(elapsed), in_tsc(around)) else { return 0 };
+        if self.of_libipt || self.lost_cycles {
+            return 0;
+        }
+        (self.fast.saturating_sub(told).saturating_add(turn / 2) / turn.max(1)).saturating_mul(around)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use crate::time::tests::skylake;
+    use pt_packet::Packet;
 
     #[test]
     fn an_mtc_is_its_distance_in_crystal_ticks_from_the_tma() {
@@ -79,6 +95,19 @@ mod tests {
         assert_eq!(time.now(), 9_960 + 3 * 84);
         time.mtc(0x49);
         assert_eq!(time.now(), 9_960 + 19 * 84);
+    }
+
+    #[test]
+    fn behind_an_overflow_cycles_tell_how_often_the_count_went_around() {
+        let mut time = skylake();
+        time.tsc(10_000);
+        time.tma(0x46 << 3, 0);
+        time.cbr(20);
+        time.mtc(0x47);
+        time.take(&Packet::Ovf);
+        time.cyc(3 * 256 * 672 + 5 * 672 - 100);
+        time.mtc(0x4c);
+        assert_eq!(time.now(), 10_000 + (1 + 3 * 256 + 5) * 672);
     }
 
     #[test]

@@ -38,7 +38,8 @@ impl Time {
             && self.world == joined.world
             && (self.tied() || self.grain == joined.grain)
             && (self.uncounted, self.rest) == (joined.uncounted, joined.rest)
-            && (self.lost_cycles, self.in_psb, self.doubtful) == (joined.lost_cycles, joined.in_psb, joined.doubtful);
+            && (self.lost_cycles, self.in_psb) == (joined.lost_cycles, joined.in_psb)
+            && (self.doubtful, self.behind_loss) == (joined.doubtful, joined.behind_loss);
         same && self.calibration.leads_to(&joined.calibration, &ended.calibration)
     }
 

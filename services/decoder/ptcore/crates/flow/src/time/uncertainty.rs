@@ -19,11 +19,12 @@ impl Time {
     /// How far, in TSC ticks, the true time of what happens between this packet and the next timing packet may be from
     /// `now`: `None` when nothing bounds it.
     ///
-    /// With MTC that is the time between two of them, if none was dropped. With CYC alone the true time of this packet is meant:
+    /// With MTC that is the time between two of them; behind an OVF nothing bounds it up to the next one, and what was dropped is
+    /// taken to be less than 256 of them, where no cycles say how long it was. With CYC alone the true time of this packet is meant:
     /// it is what an error of half a unit of the core to bus ratio makes of the cycles since the last TSC.
     #[inline]
     pub fn uncertainty(&self) -> Option<u64> {
-        if self.doubtful {
+        if self.doubtful || self.behind_loss {
             return None;
         }
         let ahead = self.ahead();
@@ -75,6 +76,7 @@ mod tests {
     use crate::time::tests::skylake;
     use crate::time::Time;
     use crate::Config;
+    use pt_packet::Packet;
 
     #[test]
     fn mtcs_bound_the_time_by_their_distance() {
@@ -87,6 +89,18 @@ mod tests {
         time.mtc(0x47);
         assert_eq!(time.uncertainty_news(), Some(Some(1024)));
         assert_eq!(time.uncertainty_news(), None);
+    }
+
+    #[test]
+    fn nothing_bounds_the_time_behind_dropped_packets_up_to_the_next_mtc() {
+        let mut time = skylake();
+        time.tsc(10_000);
+        time.tma(0x46 << 3, 0);
+        assert_eq!(time.uncertainty_news(), Some(Some(1024)));
+        time.take(&Packet::Ovf);
+        assert_eq!(time.uncertainty_news(), Some(None));
+        time.mtc(0x51);
+        assert_eq!(time.uncertainty_news(), Some(Some(1024)));
     }
 
     #[test]

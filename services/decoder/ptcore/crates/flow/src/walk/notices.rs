@@ -39,7 +39,10 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
                 (left < u64::from(block.instructions)).then_some(left as u16)
             }
         };
-        match count {
+        // No more runs than that branch.
+        let stops = matches!(block.exit, Exit::Jump | Exit::Call)
+            && self.events.disable_ahead().is_some_and(|ip| self.leaves(&block, ip));
+        match count.filter(|&count| !stops || count < block.instructions).or(stops.then_some(0)) {
             None => Ok(Ahead::Run),
             Some(0) => {
                 (self.pending, self.resumed_at_note) = (None, false);

@@ -111,13 +111,17 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
         }
     }
 
-    #[cold]
-    fn disabled_by(&mut self, block: &CodeBlock, ip: Option<u64>) -> bool {
-        let leaves = match ip {
+    /// Whether a direct branch leads to where tracing was disabled.
+    pub(super) fn leaves(&self, block: &CodeBlock, ip: Option<u64>) -> bool {
+        match ip {
             Some(ip) => ip == block.target,
             None => self.direct_branches_disable() && !self.config.filter.traces(block.target),
-        };
-        if !leaves || self.events.count != 0 {
+        }
+    }
+
+    #[cold]
+    fn disabled_by(&mut self, block: &CodeBlock, ip: Option<u64>) -> bool {
+        if !self.leaves(block, ip) || self.events.count != 0 {
             return false;
         }
         let kind = if block.exit == Exit::Call { BlockKind::Call } else { BlockKind::Jump };
