@@ -23,6 +23,7 @@ from permille.controller.domain.archive import (
     write_archive,
 )
 from permille.controller.domain.archive_file import write_whole
+from permille.controller.domain.file_stamp import FileStamp
 from permille.controller.domain.journal import Journal
 from permille.controller.domain.mapped_binaries import MappedBinaries
 from permille.controller.domain.progress import BufferProgress
@@ -123,7 +124,7 @@ def test_code_is_one_file_and_the_maps_say_where_in_it(tmp_path: Path) -> None:
         ImageChange(6, 9, "map", 0x5000, 4, 0, "[vdso]", code=b"\x7fELF"),
     ]
 
-    def find(roots: Sequence[int], path: str, build_id: str) -> MappedBinary | None:
+    def find(roots: Sequence[int], path: str, build_id: str, stamp: FileStamp | None) -> MappedBinary | None:
         if path == "/gone":
             return None
         binary = SourceBinary(f"binaries/{build_id}", path)
@@ -155,7 +156,7 @@ def test_code_is_one_file_and_the_maps_say_where_in_it(tmp_path: Path) -> None:
 
 
 def test_a_path_that_is_no_unicode_is_one_in_the_archive_and_its_binary_is_found(tmp_path: Path) -> None:
-    def find(roots: Sequence[int], path: str, build_id: str) -> MappedBinary | None:
+    def find(roots: Sequence[int], path: str, build_id: str, stamp: FileStamp | None) -> MappedBinary | None:
         return MappedBinary(build_id, SourceBinary(f"binaries/{build_id}", path), None)
 
     path = os.fsdecode(b"/latin-\xe9")
@@ -228,6 +229,40 @@ def test_a_mapped_file_is_found_only_while_it_is_the_one_that_was_mapped(tmp_pat
     assert binaries.find([os.getpid()], str(program), found.build_id) == found
     assert binaries.find([os.getpid()], str(program), "00" * 20) is None
     assert binaries.find([os.getpid()], str(tmp_path / "none"), "") is None
+
+
+def test_what_was_written_to_a_mapped_path_since_is_another_file_and_a_copy_of_the_same_is_none(tmp_path: Path) -> None:
+    program, copy = tmp_path / "program", tmp_path / "copy"
+    shutil.copy(sys.executable, program)
+    binaries, stamp = MappedBinaries(), FileStamp.of(program.stat())
+    found = binaries.find([os.getpid()], str(program), "", stamp)
+    assert found is not None
+    # With another inode.
+    shutil.copy2(program, copy)
+    copy.replace(program)
+    assert binaries.find([os.getpid()], str(program), "", stamp) == found
+    # With the same one.
+    with program.open("ab") as file:
+        file.write(b"another build")
+    assert binaries.find([os.getpid()], str(program), "", stamp) is None
+    # A build id tells more.
+    assert binaries.find([os.getpid()], str(program), found.build_id, stamp) == found
+
+
+def test_a_mapped_file_that_was_only_touched_is_the_same(tmp_path: Path) -> None:
+    process, program = tmp_path / "proc" / "42", tmp_path / "program"
+    process.mkdir(parents=True)
+    (process / "root").symlink_to("/")
+    shutil.copy(sys.executable, program)
+    stamp = FileStamp.of(program.stat())
+    os.utime(program, ns=(0, 0))
+
+    def find(inode: int) -> MappedBinary | None:
+        (process / "maps").write_text(f"00401000-00479000 r-xp 00001000 fe:00 {inode}          {program}\n")
+        return MappedBinaries(tmp_path / "proc").find([42], str(program), "", stamp)
+
+    assert find(stamp.inode) is not None
+    assert find(stamp.inode + 1) is None
 
 
 def test_a_file_in_another_root_is_taken_from_there(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from permille.controller.domain import elf_notes
 from permille.controller.domain.binaries import identify
+from permille.controller.domain.elf_notes import DebugLink
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc")
 
@@ -99,8 +100,26 @@ def test_of_a_program_without_build_id_only_the_global_folders_have_the_debug_fi
     globally = tmp_path / "debug" / tmp_path.relative_to("/") / "secret"
     globally.parent.mkdir(parents=True)
     assert identify(program, (tmp_path / "debug",)).debug is None
-    globally.write_text("its debug file")
+    shutil.copy(tmp_path / "secret", globally)
     assert identify(program, (tmp_path / "debug",)).debug == globally
+
+
+@pytest.mark.parametrize("damage", ["another build", "no checksum"])
+def test_a_debug_file_that_has_not_the_checksum_of_the_link_is_not_taken(tmp_path: Path, damage: str) -> None:
+    program = built(tmp_path, "-Wl,--build-id=none")
+    debug = tmp_path / "debug" / tmp_path.relative_to("/") / "program.debug"
+    debug.parent.mkdir(parents=True)
+    subprocess.run(["objcopy", "--only-keep-debug", program, debug], check=True)
+    if damage == "another build":
+        subprocess.run(["objcopy", f"--add-gnu-debuglink={debug}", program], check=True)
+        assert identify(program, (tmp_path / "debug",)).debug == debug
+        debug.write_bytes(debug.read_bytes() + b"another build")
+    else:
+        link = tmp_path / "link"
+        link.write_bytes(b"program.debug\0")
+        subprocess.run(["objcopy", f"--add-section=.gnu_debuglink={link}", program], check=True)
+        assert elf_notes.names(program)[1] == DebugLink("program.debug")
+    assert identify(program, (tmp_path / "debug",)).debug is None
 
 
 def test_a_debug_link_is_the_name_of_a_file_and_no_way_to_one(program: Path, tmp_path: Path) -> None:
@@ -109,7 +128,7 @@ def test_a_debug_link_is_the_name_of_a_file_and_no_way_to_one(program: Path, tmp
     subprocess.run(["objcopy", "--only-keep-debug", program, debug], check=True)
     subprocess.run(["objcopy", f"--add-gnu-debuglink={debug}", program], check=True)
     lying.write_bytes(program.read_bytes().replace(b"xx-debug", b"../debug"))
-    assert elf_notes.names(lying)[1] == "../debug"
+    assert elf_notes.names(lying)[1].name == "../debug"
     assert identify(program, (tmp_path / "none",)).debug == debug
     debug.rename(tmp_path / "debug")
     assert identify(lying, (tmp_path / "none",)).debug is None

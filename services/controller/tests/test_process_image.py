@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pytest
 from permille.controller.domain.elf_notes import names
+from permille.controller.domain.file_stamp import FileStamp
 from permille.controller.domain.kept_files import KeptFiles
+from permille.controller.domain.mapped_binaries import MappedBinaries
 from permille.controller.domain.mapping import Mapping, parse_maps, parsed
 from permille.controller.domain.proc_text import text_of
 from permille.controller.domain.process_image import ProcessImage
@@ -175,6 +177,41 @@ def test_what_is_mapped_of_a_file_that_is_gone_is_read_as_that_file(tmp_path: Pa
     assert gone.code[code].rstrip(b"\0") == content[code].rstrip(b"\0")
 
 
+def test_what_is_built_at_the_path_of_a_program_that_has_ended_is_not_what_it_ran(tmp_path: Path) -> None:
+    program = tmp_path / "program"
+    shutil.copy(shutil.which("sleep") or "sleep", program)
+    mapped = FileStamp.of(program.stat())
+    with subprocess.Popen([program, "60"]) as process:
+        maps = Path(f"/proc/{process.pid}/maps")
+        while not any(mapping.path == str(program) for mapping in parse_maps(maps.read_text())):
+            time.sleep(0.01)
+        image, child = ProcessImage(process.pid, lambda: 0), ProcessImage(1 << 30, lambda: 0)
+        image.look()
+        process.kill()
+    program.unlink()
+    shutil.copy("/bin/true", program)
+    # The next process finds the new one, and one that was forked before has the old one.
+    child.fork(image, 5)
+    new = ProcessImage((1 << 30) + 1, lambda: 0)
+    new.map(Mapping(0x1000, 0x2000, 0, program.stat().st_ino, str(program)), 6)
+    told = [one for of in (image, child, new) for one in of.changes() if one.path == str(program)]
+    assert [change.stamp for change in told] == [mapped, mapped, FileStamp.of(program.stat())]
+    found = [MappedBinaries().find([image.pid], one.path, one.build_id, one.stamp) for one in told]
+    assert [one is not None for one in found] == [False, False, True]
+
+
+def test_a_process_that_is_gone_has_mapped_what_who_forked_it_sees(tmp_path: Path) -> None:
+    program = tmp_path / "7" / "root" / "program"
+    program.parent.mkdir(parents=True)
+    program.write_bytes(b"seven")
+    child = ProcessImage(8, lambda: 0, tmp_path)
+    child.fork(ProcessImage(7, lambda: 0, tmp_path), 5)
+    child.map(Mapping(0x1000, 0x2000, 0, program.stat().st_ino, "/program"), 6)
+    # As overlayfs may number it.
+    child.map(Mapping(0x3000, 0x4000, 0, program.stat().st_ino + 1, "/program"), 7)
+    assert [change.stamp for change in child.changes()] == [FileStamp.of(program.stat()), None]
+
+
 def test_files_without_names_have_so_much_room_in_all_and_what_has_none_is_told(tmp_path: Path) -> None:
     copies = [tmp_path / name for name in ("one", "other", "same")]
     for copy in copies:
@@ -230,11 +267,13 @@ def test_what_was_copied_out_of_a_file_for_huge_pages_is_the_files(written: byte
         image.look()
         image.read_code()
         child.communicate("\n")
+    stamp = FileStamp.of(library.stat())
     pieces = [change for change in image.changes() if begin <= change.address < begin + 3 * 4096]
     told = [(change.event, change.address - begin, change.path, change.offset) for change in pieces]
     copied = ("code", 4096, "", 0) if written else ("map", 4096, str(library), 4096)
     assert told == [("map", 0, str(library), 0), copied, ("map", 8192, str(library), 8192)]
     assert pieces[1].code[:1] == written
+    assert [change.stamp for change in pieces] == [stamp, None if written else stamp, stamp]
 
 
 def test_code_without_a_file_is_read_from_the_process_itself() -> None:

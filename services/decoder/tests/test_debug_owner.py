@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from permille.decoder.domain.binary_repository import BinaryRepository, UploadedBinary
+from permille.decoder.domain.binary_repository import BinaryRepository, UploadedBinary, compressed
 from permille.decoder.domain.elf_identity import identify_elf
 from permille.mesh.errors import InvalidArgument, NotFound
 from permille.mesh.store import ObjectStore
@@ -79,6 +79,18 @@ async def test_without_a_build_id_the_checksum_of_the_link_says_it(
     told = await added(binaries, debug, binary)
     assert (told.key.endswith(".debug"), told.guessed) == (True, False)
     assert await debug_of(binaries, binary) == debug.read_bytes()
+
+
+async def test_what_was_stored_for_it_by_its_name_alone_is_not_taken_and_gives_way(
+    binaries: BinaryRepository, store: ObjectStore, split: Split
+) -> None:
+    (binary, debug), (_, stranger) = split("one"), split("stranger")
+    key = (await binaries.add(binary, debug=False)).key
+    await store.put_stream(f"{key}.debug", compressed(stranger))
+    assert await debug_of(binaries, binary) == b""
+    assert not (await added(binaries, debug, binary)).existed
+    assert await debug_of(binaries, binary) == debug.read_bytes()
+    assert (await added(binaries, debug, binary)).existed
 
 
 async def test_where_nothing_says_it_it_is_a_guess_which_the_next_one_replaces(

@@ -21,6 +21,7 @@ from permille.controller.domain.archive_file import (
     write_raw,
     write_whole,
 )
+from permille.controller.domain.file_stamp import FileStamp
 from permille.controller.domain.pace import AT_ONCE, Pace
 from permille.controller.domain.recording import ImageChange, Recording, Stream
 from permille.controller.domain.session import Session
@@ -90,9 +91,9 @@ class JitFilesOfSession:
 
 
 NO_JIT_FILES = JitFilesOfSession()
-# By the processes in whose root it is, path and the build id that was mapped ("" unknown); None when the file cannot be
-# had any more.
-FindBinary = Callable[[Sequence[int], str, str], MappedBinary | None]
+# By the processes in whose root it is, path, and of what was mapped the build id ("" unknown) and the stamp (None
+# likewise); None when the file cannot be had any more.
+FindBinary = Callable[[Sequence[int], str, str, FileStamp | None], MappedBinary | None]
 
 
 def write_archive(
@@ -236,7 +237,7 @@ def change_entry(
         if change.event == "map":
             entry["code_size"] = len(change.code)
     elif change.event == "map" and change.path.startswith("/"):
-        mapped = find_binary(roots, change.path, change.build_id)
+        mapped = find_binary(roots, change.path, change.build_id, change.stamp)
         if mapped is not None:
             entry["build_id"], entry["binary"] = mapped.build_id, mapped.binary.key
             for source in (mapped.binary, mapped.debug):

@@ -37,26 +37,37 @@ LAYOUTS = {
 }
 
 
-def names(path: Path) -> tuple[str, str]:
-    """Build id (hex) and the name in .gnu_debuglink, "" for what is not there or is damaged. Raises OSError."""
+@dataclass(frozen=True)
+class DebugLink:
+    """What .gnu_debuglink says of the debug file: its name, "" where nothing does, and the CRC of its content."""
+
+    name: str = ""
+    checksum: int | None = None
+
+
+NO_LINK = DebugLink()
+
+
+def names(path: Path) -> tuple[str, DebugLink]:
+    """Build id (hex, "" for none), and the link to the debug file; none of what is damaged. Raises OSError."""
     with path.open("rb") as file:
         return names_in(file)
 
 
-def names_in(file: BinaryIO) -> tuple[str, str]:
+def names_in(file: BinaryIO) -> tuple[str, DebugLink]:
     """As `names`, of an open file."""
     head = file.read(64)
     layout = LAYOUTS.get(head[4:6])
     if not head.startswith(ELF_MAGIC) or layout is None:
-        return "", ""
+        return "", NO_LINK
     try:
         build_id = build_id_by_segments(file, head, layout)
     except DAMAGED:
-        return "", ""
+        return "", NO_LINK
     try:
         told, link = names_by_sections(file, head, layout)
     except DAMAGED:
-        return build_id, ""
+        return build_id, NO_LINK
     return build_id or told, link
 
 
@@ -66,15 +77,20 @@ def build_id_by_segments(file: BinaryIO, head: bytes, layout: Layout) -> str:
     return first_build_id(file, [(offset, length) for kind, offset, length in found if kind == PT_NOTE])
 
 
-def names_by_sections(file: BinaryIO, head: bytes, layout: Layout) -> tuple[str, str]:
+def names_by_sections(file: BinaryIO, head: bytes, layout: Layout) -> tuple[str, DebugLink]:
     _, at, _, _, size, count, strings = layout.header.unpack_from(head)
     table = list(entries(file, at, size, count, layout.section))
     build_id = first_build_id(file, [(offset, length) for _, kind, offset, length in table if kind == SHT_NOTE])
     named = read(file, *table[strings][2:]) if table else b""
     links = (place for name, _, *place in table if named[name:].startswith(b".gnu_debuglink\0"))
-    # GDB manual, "Debugging Information in Separate Files": a file name, zero padded, and its CRC.
-    link = next((read(file, *place).split(b"\0", 1)[0] for place in links), b"")
-    return build_id, link.decode(errors="replace")
+    return build_id, next((debug_link_in(read(file, *place)) for place in links), NO_LINK)
+
+
+def debug_link_in(section: bytes) -> DebugLink:
+    # GDB manual, "Debugging Information in Separate Files": a file name, zero padded to four bytes, and the CRC.
+    name = section.split(b"\0", 1)[0]
+    checksum = section[padded(len(name) + 1) :][:4]
+    return DebugLink(name.decode(errors="replace"), int.from_bytes(checksum, "little") if len(checksum) == 4 else None)
 
 
 def first_build_id(file: BinaryIO, notes: list[tuple[int, int]]) -> str:

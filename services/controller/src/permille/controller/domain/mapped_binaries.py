@@ -7,12 +7,12 @@ from pathlib import Path
 
 from permille.controller.domain.archive import MappedBinary, SourceBinary
 from permille.controller.domain.binaries import BinaryIdentity, identify
+from permille.controller.domain.file_stamp import FileStamp
 from permille.controller.domain.mapping import parse_maps
 from permille.controller.domain.named_file import mapped_file
 from permille.controller.domain.proc_text import text_of
 
 PROC = Path("/proc")
-Stamp = tuple[int, int, int, int]
 
 
 class MappedBinaries:
@@ -20,11 +20,13 @@ class MappedBinaries:
 
     def __init__(self, proc: Path = PROC) -> None:
         self._proc = proc
-        self._known: dict[Stamp, BinaryIdentity] = {}
+        self._known: dict[tuple[int, FileStamp], BinaryIdentity] = {}
 
-    def find(self, roots: Sequence[int], path: str, build_id: str) -> MappedBinary | None:
+    def find(
+        self, roots: Sequence[int], path: str, build_id: str, stamp: FileStamp | None = None
+    ) -> MappedBinary | None:
         """As the first of these processes that is there sees it. None when the file is gone, unreadable, or by now
-        another one than what was mapped."""
+        another one than what was mapped: of that the build id may be known, or else the stamp."""
         processes = [self._proc / str(pid) for pid in roots]
         process = next((process for process in processes if process.exists()), processes[0])
         inside = process / "root" / path.lstrip("/")
@@ -33,20 +35,24 @@ class MappedBinaries:
             # A process in a container has its own root; the file of that name out here is another one then.
             if candidate != inside and not build_id and not same_file(candidate, inside, process):
                 continue
-            identity = self._identity(root, path)
-            if identity is not None and build_id in ("", identity.build_id):
+            found = self._identity(root, path)
+            if found is None:
+                continue
+            now, identity = found
+            same = identity.build_id == build_id if build_id else is_still(stamp, now, process, candidate, path)
+            if same:
                 debug = SourceBinary(identity.debug_key, str(identity.debug)) if identity.debug else None
                 return MappedBinary(identity.build_id, SourceBinary(identity.key, str(candidate)), debug)
         return None
 
-    def _identity(self, root: Path, path: str) -> BinaryIdentity | None:
+    def _identity(self, root: Path, path: str) -> tuple[FileStamp, BinaryIdentity] | None:
         try:
             with mapped_file(root, path) as file:
-                stat = file.stat()
-                stamp = (stat.st_dev, stat.st_ino, stat.st_mtime_ns, stat.st_size)
-                if stamp not in self._known:
-                    self._known[stamp] = identify(file)
-                return self._known[stamp]
+                status = file.stat()
+                known = status.st_dev, FileStamp.of(status)
+                if known not in self._known:
+                    self._known[known] = identify(file)
+                return known[1], self._known[known]
         except OSError:
             return None
 
@@ -57,13 +63,20 @@ def same_file(outside: Path, inside: Path, process: Path) -> bool:
         return outside.samefile(inside)
     except OSError:
         # The kernel names a mapping as its reader sees it: of a program that has changed its root, out here.
-        return not process.exists() or has_mapped(process, outside)
+        return not process.exists() or has_mapped(process, outside, str(outside))
 
 
-def has_mapped(process: Path, file: Path) -> bool:
+def is_still(mapped: FileStamp | None, now: FileStamp, process: Path, file: Path, path: str) -> bool:
+    """Also true when nobody knows. A file that was only touched is the same: while it is mapped none has its inode."""
+    if mapped is None or mapped.same_content(now):
+        return True
+    return mapped.inode == now.inode and has_mapped(process, file, path)
+
+
+def has_mapped(process: Path, file: Path, path: str) -> bool:
     try:
         inode = file.stat().st_ino
         mappings = parse_maps(text_of(process / "maps"))
     except OSError:
         return False
-    return any((mapping.path, mapping.inode) == (str(file), inode) for mapping in mappings)
+    return any((mapping.path, mapping.inode) == (path, inode) for mapping in mappings)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
+from permille.controller.domain.file_stamp import FileStamp
 from permille.controller.domain.proc_text import lines_of, unescaped
 
 USER_END = 1 << 47
@@ -15,13 +16,17 @@ VDSO = "[vdso]"
 
 @dataclass(frozen=True)
 class Mapping:
-    """`path` "" or in brackets where no file backs it, `inode` 0 likewise."""
+    """`path` "" or in brackets where no file backs it, `inode` 0 likewise.
+
+    `stamp`: what its file was then, None where that is not known; with and without it a mapping is the same.
+    """
 
     begin: int
     end: int
     offset: int
     inode: int
     path: str
+    stamp: FileStamp | None = field(default=None, compare=False)
 
     @property
     def in_memory_only(self) -> bool:

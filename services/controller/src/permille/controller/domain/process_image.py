@@ -12,9 +12,11 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain, islice
 from pathlib import Path
 
 from permille.controller.domain import elf_notes
+from permille.controller.domain.file_stamp import stamp_of
 from permille.controller.domain.generated_code import GeneratedCode
 from permille.controller.domain.jit_files import is_jitdump
 from permille.controller.domain.kept_files import KeptFiles
@@ -27,6 +29,8 @@ from permille.controller.domain.remapped_text import has_its_bytes, in_its_file
 PROC = Path("/proc")
 # It is read while switch records wait.
 MOST_GENERATED_BYTES = 256 << 20
+# In which a file is looked for as it is mapped: of who is gone by then, a forker not far up is still there.
+MOST_ROOTS = 8
 
 
 class ProcessImage:
@@ -35,7 +39,9 @@ class ProcessImage:
     def __init__(self, pid: int, now: Callable[[], int], proc: Path = PROC, *, files: KeptFiles | None = None) -> None:
         self.pid = pid
         self._now = now
+        self._proc = proc
         self._folder = proc / str(pid)
+        self._parent: ProcessImage | None = None
         self._there: set[Mapping] = set()
         # Where something was at any time: programs map again and again to the same places.
         self._places: set[tuple[int, int]] = set()
@@ -61,14 +67,16 @@ class ProcessImage:
         if not now:
             # A process that ends has given its memory up already.
             return
-        new = {mapping for mapping in now - self._there if not self._lost_its_file(mapping)}
-        self._come((piece for mapping in new for piece in self._not_yet_there(mapping)), self._now)
-        self._there = now
+        new = {self._stamped(mapping) for mapping in now - self._there}
+        come = [mapping for mapping in new if not self._lost_its_file(mapping)]
+        self._come((piece for mapping in come for piece in self._not_yet_there(mapping)), self._now)
+        self._there = new.union(mapping for mapping in self._there if mapping in now)
 
     def map(self, mapping: Mapping, tsc: int) -> int:
         """It came at that time, in place of what it covers. How many changes that is: none where it was there."""
         if mapping in self._there or mapping.end > USER_END or is_jitdump(mapping.path):
             return 0
+        mapping = self._stamped(mapping)
         pieces = self._not_yet_there(mapping)
         if pieces:
             self._there = {left for other in self._there for left in other.beside(mapping)} | {mapping}
@@ -76,9 +84,19 @@ class ProcessImage:
 
     def fork(self, parent: ProcessImage, tsc: int) -> int:
         """What another one has is all that it has from that time on. How many changes that is."""
+        self._parent = parent
         self._there = set(parent._there)
         self._generated.inherit(parent._generated)
         return self._come(self._there, lambda: tsc)
+
+    def roots(self) -> Iterator[int]:
+        """Processes in whose root its files are: itself, then those that it was forked from, the last one first."""
+        image: ProcessImage | None = self
+        known: set[int] = set()
+        while image is not None and image.pid not in known:
+            known.add(image.pid)
+            yield image.pid
+            image = image._parent
 
     def begin(self) -> None:
         """Another program: nothing is there."""
@@ -116,7 +134,7 @@ class ProcessImage:
     def _with_code(self, change: ImageChange, mapping: Mapping) -> Iterator[ImageChange]:
         backing = self._backing.get(mapping) or (own_vdso(mapping) if mapping.path == VDSO else b"")
         if isinstance(backing, Mapping):
-            yield replace(change, path=backing.path, offset=backing.offset)
+            yield replace(change, path=backing.path, offset=backing.offset, stamp=backing.stamp)
         elif not mapping.in_memory_only:
             yield change
         elif backing:
@@ -146,7 +164,7 @@ class ProcessImage:
                     code = self._files.keep(mapping.path.removesuffix(DELETED), code)
                 self._backing[mapping] = code
             elif has_its_bytes(memory, as_file, self._folder / "root"):
-                self._backing[mapping] = as_file
+                self._backing[mapping] = self._stamped(as_file)
 
     def _not_yet_there(self, mapping: Mapping) -> list[Mapping]:
         """Memory for generated code grows, and its protection changes: what stands there shows when it is read."""
@@ -155,6 +173,13 @@ class ProcessImage:
             if other.generated:
                 pieces = [left for piece in pieces for left in piece.beside(other)]
         return pieces
+
+    def _stamped(self, mapping: Mapping) -> Mapping:
+        """With the stamp that its file has now: what is at that path later may be another one."""
+        if mapping.in_memory_only:
+            return mapping
+        roots = (f"{self._proc}/{pid}/root" for pid in islice(self.roots(), MOST_ROOTS))
+        return replace(mapping, stamp=stamp_of(mapping.path, mapping.inode, chain(roots, ("",))))
 
     def _lost_its_file(self, mapping: Mapping) -> bool:
         """Whether it was there before, and its file was removed since: another one may have the name by now."""
@@ -179,6 +204,7 @@ class ProcessImage:
                     size_bytes=mapping.end - mapping.begin,
                     offset=mapping.offset,
                     path=mapping.path,
+                    stamp=mapping.stamp,
                 )
             )
         return len(come)

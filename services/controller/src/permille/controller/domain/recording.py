@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from permille.controller.domain.file_stamp import FileStamp
 from permille.controller.domain.progress import BufferProgress
 from permille.controller.domain.session import TraceOptions
 from permille.controller.domain.switches.switch_recorder import SwitchCounts
@@ -96,7 +97,10 @@ class Stream:
 
 @dataclass(frozen=True)
 class ImageChange:
-    """One change of what is mapped: event `map`, `unmap` or `code`; `code` has the bytes, of a `map` an ELF file."""
+    """One change of what is mapped: event `map`, `unmap` or `code`; `code` has the bytes, of a `map` an ELF file.
+
+    `build_id` and `stamp`: of the file that was mapped, as far as they are known.
+    """
 
     epoch: int
     tsc: int
@@ -107,6 +111,7 @@ class ImageChange:
     path: str = ""
     build_id: str = ""
     code: bytes = b""
+    stamp: FileStamp | None = None
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,6 @@ class TargetImages:
         self._images = {pid: ProcessImage(pid, now, files=self._files) for pid in pids}
         # When each was known: it had been forked by then.
         self._since = dict.fromkeys(pids, now())
-        self._parents: dict[int, int] = {}
         self._alive = set(pids)
         # Numbers that by now are those of others.
         self._strangers: set[int] = set()
@@ -93,7 +92,7 @@ class TargetImages:
 
     def changes(self) -> Iterator[ProcessChanges]:
         for pid, image in self._images.items():
-            yield ProcessChanges(pid, [pid, *self._ancestors(pid)], image.changes())
+            yield ProcessChanges(pid, list(image.roots()), image.changes())
 
     def notes(self) -> Iterator[str]:
         """What may be missing, for people."""
@@ -125,7 +124,6 @@ class TargetImages:
                     self.thread_names[pid, tid] = self.thread_names[parent_pid, parent_tid]
                 if pid != parent_pid and self._changes < MOST_CHANGES:
                     self._strangers.discard(pid)
-                    self._parents[pid] = parent_pid
                     self._changes += self._image(pid, tsc).fork(self._images[parent_pid], tsc)
             case Forked(tsc, pid) if tsc > self._since.get(pid, tsc):
                 self._strangers.add(pid)
@@ -152,13 +150,6 @@ class TargetImages:
 
     def _own(self) -> Iterator[ProcessImage]:
         return (image for pid, image in self._images.items() if self._owns(pid))
-
-    def _ancestors(self, pid: int) -> Iterator[int]:
-        """Those that it was forked from here, the last one first."""
-        known = {pid}
-        while (pid := self._parents.get(pid, pid)) not in known:
-            known.add(pid)
-            yield pid
 
     def _image(self, pid: int, since: int) -> ProcessImage:
         self._alive.add(pid)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import zstandard
 from permille.decoder.domain.archive import decompressed, is_lost
-from permille.decoder.domain.debug_owner import Owner, owner_of
+from permille.decoder.domain.debug_owner import Owner, checksum_of, owner_of
 from permille.decoder.domain.elf_content import ElfContent, elf_content
 from permille.decoder.domain.elf_identity import ElfIdentity, file_sha256, identify_elf
 from permille.mesh.errors import InvalidArgument, NotFound, PermilleError
@@ -22,6 +22,7 @@ from permille.mesh.store import ObjectStore
 DEBUG_FOLDER = Path("/usr/lib/debug")
 _LEVEL = 3
 _CHUNK = 1 << 20
+_BY_CONTENT = "binaries/sha256-"
 _KEY = re.compile(r"binaries/(sha256-)?[0-9a-f]+")
 
 
@@ -67,7 +68,7 @@ class BinaryRepository:
         path, reason = await self._cached(key)
         if path is None:
             return LocalBinary(None, missing=reason)
-        debug, _ = await self._cached(f"{key}.debug")
+        debug = await self._own_debug(key, path)
         debug = debug or await asyncio.to_thread(self._debug_here, path, mapped_as)
         return LocalBinary(path, debug or await self._guessed(key))
 
@@ -120,15 +121,15 @@ class BinaryRepository:
         return await asyncio.to_thread(owner_of, file, identity, binaries)
 
     async def _add_debug(self, file: Path, identity: ElfIdentity, content: ElfContent, owner: Owner) -> UploadedBinary:
-        if not owner.guessed:
+        if not owner.guessed and not owner.key.startswith(_BY_CONTENT):
             return await self._add(f"{owner.key}.debug", file, identity, content, debug=True)
-        # A guess gives way to the next one.
-        key = f"{owner.key}.guess"
+        # A guess gives way to the next one, and what recorders stored by its name alone to the one with the checksum.
+        key = f"{owner.key}.guess" if owner.guessed else f"{owner.key}.debug"
         size = (await asyncio.to_thread(file.stat)).st_size
         existed = await self._is_whole(key) and await self._holds(key, file)
         if not existed:
             await self._store.put_stream(key, compressed(file))
-        return UploadedBinary(key, identity.build_id, size, existed, guessed=True)
+        return UploadedBinary(key, identity.build_id, size, existed, owner.guessed)
 
     async def _holds(self, key: str, file: Path) -> bool:
         digest = hashlib.sha256()
@@ -169,6 +170,13 @@ class BinaryRepository:
         if identity.build_id:
             return f"binaries/{identity.build_id}"
         return f"binaries/sha256-{await asyncio.to_thread(file_sha256, file)}"
+
+    async def _own_debug(self, key: str, binary: Path) -> Path | None:
+        """What is stored as the debug file of a binary, where nothing contradicts it."""
+        debug, _ = await self._cached(f"{key}.debug")
+        if debug is None or not key.startswith(_BY_CONTENT):
+            return debug
+        return debug if await asyncio.to_thread(_has_checksum, debug, binary) else None
 
     async def _guessed(self, key: str) -> Path | None:
         """The debug file that nothing contradicts: the last one that was given for the binary."""
@@ -231,6 +239,19 @@ def _identified(path: Path) -> ElfIdentity:
 @lru_cache(maxsize=1024)
 def _identified_as(path: Path, *_stamp: int) -> ElfIdentity:
     return identify_elf(path)
+
+
+def _has_checksum(debug: Path, binary: Path) -> bool:
+    try:
+        return _checksum_of(debug) == _identified(binary).debug_checksum
+    except InvalidArgument:
+        return False
+
+
+@lru_cache(maxsize=1024)
+def _checksum_of(path: Path) -> int:
+    # A path of the cache has one content.
+    return checksum_of(path)
 
 
 def _debug_candidates(identity: ElfIdentity, mapped_as: Path, debug_folder: Path) -> list[Path]:

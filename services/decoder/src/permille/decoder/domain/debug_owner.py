@@ -31,7 +31,7 @@ def owner_of(debug: Path, identity: ElfIdentity, binaries: Mapping[str, ElfIdent
         if binary.build_id and binary.build_id == identity.build_id:
             return Owner(key)
     others = {key: one for key, one in binaries.items() if not (one.build_id and identity.build_id)}
-    checksum = _checksum(debug) if any(one.debug_checksum is not None for one in others.values()) else None
+    checksum = checksum_of(debug) if any(one.debug_checksum is not None for one in others.values()) else None
     for key, binary in others.items():
         if checksum is not None and binary.debug_checksum == checksum:
             return Owner(key)
@@ -41,7 +41,8 @@ def owner_of(debug: Path, identity: ElfIdentity, binaries: Mapping[str, ElfIdent
     raise _several(guesses) if guesses else _of_another(identity, checksum, binaries)
 
 
-def _checksum(file: Path) -> int:
+def checksum_of(file: Path) -> int:
+    """The CRC that a .gnu_debuglink has of it."""
     checksum = 0
     with file.open("rb") as opened:
         while piece := opened.read(_CHUNK):
