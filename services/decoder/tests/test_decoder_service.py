@@ -109,13 +109,24 @@ async def test_decode_query_export_delete(decoder: Stub, store_session: StoreSes
     assert exported[0].file_name == "s1.folded"
     assert b"_start;outer;inner " in b"".join(part.data for part in exported)
 
+    there = [info.size_bytes async for info in store.list() if "s1" in info.key]
     deleted = await decoder.DeleteSession(pb.DeleteSessionRequest(name=SESSION))
-    assert deleted.deleted_objects > 6
-    assert deleted.freed_bytes > 0
+    assert (deleted.deleted_objects, deleted.freed_bytes) == (len(there), sum(there))
     assert await query(decoder, "SELECT * FROM functions") == []
     left = [info.key async for info in store.list() if "s1" in info.key]
     assert left == []
     assert await reason_of(decoder.DeleteSession(pb.DeleteSessionRequest(name=SESSION))) == "SESSION_NOT_FOUND"
+
+
+async def test_a_session_of_which_the_manifest_alone_is_left_is_deleted(
+    decoder: Stub, store_session: StoreSession, store: ObjectStore
+) -> None:
+    await store_session()
+    async for info in store.list():
+        if "s1" in info.key and not info.key.endswith("manifest.json"):
+            await store.delete(info.key)
+    deleted = await decoder.DeleteSession(pb.DeleteSessionRequest(name=SESSION))
+    assert deleted.deleted_objects == 1
 
 
 async def test_answers_fit_what_a_client_takes_that_is_told_nothing(decoder: Stub, etcd: Etcd) -> None:

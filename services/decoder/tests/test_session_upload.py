@@ -19,7 +19,7 @@ from permille.decoder.domain.knobs import decode_knob
 from permille.decoder.domain.manifest import Segment
 from permille.decoder.domain.session_context import KERNEL, SessionContext, open_context
 from permille.decoder.service.session_upload import SessionUpload
-from permille.mesh.errors import DataLoss, InvalidArgument, ResourceExhausted
+from permille.mesh.errors import DataLoss, InvalidArgument, ResourceExhausted, Unavailable
 from permille.mesh.etcd import Etcd
 from permille.mesh.store import ObjectInfo, ObjectStore
 from permille.ptcore import Image, PtConfig, decode, decode_threads
@@ -240,6 +240,19 @@ async def test_a_client_that_goes_away_at_the_last_moment_leaves_a_whole_session
     assert {key.rpartition("/")[2] for key in stored} == {name for name, _ in files()}
     assert await etcd.get(f"/permille/v1/{NAME}") is not None
     assert (await SessionUpload(store, etcd).receive(requests(files()))).existed is True
+
+
+async def test_an_upload_whose_files_were_removed_meanwhile_is_no_session(store: ObjectStore, etcd: Etcd) -> None:
+    async def slowly() -> AsyncIterator[decoder_pb2.UploadSessionRequest]:
+        async for request in requests(files()):
+            if request.file == "manifest.json":
+                await store.delete_prefix(FOLDER)
+            yield request
+
+    with pytest.raises(Unavailable) as error:
+        await SessionUpload(store, etcd).receive(slowly())
+    assert error.value.reason == "UPLOAD_ABANDONED"
+    assert await keys(store) == []
 
 
 class FullStore:

@@ -19,8 +19,8 @@ from permille.decoder.domain.manifest import (
     Offset,
     Segment,
     StoredFile,
+    checked_manifest,
     manifest_key,
-    read_manifest,
     written_out,
 )
 from permille.mesh.errors import DataLoss, NotFound, PermilleError
@@ -83,7 +83,7 @@ class SessionArchive:
             text = await store.get(key)
         except NotFound:
             raise _not_there(session_id, store) from None
-        archive = cls(store, read_manifest(text, key), hashlib.sha256(text).hexdigest())
+        archive = cls(store, await checked_manifest(text, key), hashlib.sha256(text).hexdigest())
         named = archive.manifest.session
         if archive.manifest.session_id != session_id or named.rpartition("/")[2] != session_id:
             # Its rows would take the place of the other one's.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import Iterable
@@ -13,6 +14,10 @@ from permille.mesh.unicode_text import unicode_text
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 VERSION = 1
+# Is read faster than a thread is asked to.
+_AT_ONCE = 1 << 18
+# As JSON writes it, and as UTF-8 that is none has it.
+_SURROGATE = re.compile(rb"\\u[dD]|\xed[\xa0-\xbf]")
 # Of one segment, or of what of it was lost.
 _MOST_BYTES = 1 << 48
 # What the core and the tables take.
@@ -199,6 +204,13 @@ def manifest_key(session_id: str) -> str:
     return f"raw/{session_id}/manifest.json"
 
 
+async def checked_manifest(text: bytes, key: str) -> Manifest:
+    """As `read_manifest`, in a thread where it takes long: a recording by core may name millions of turns."""
+    if len(text) < _AT_ONCE:
+        return read_manifest(text, key)
+    return await asyncio.to_thread(read_manifest, text, key)
+
+
 def read_manifest(text: bytes, key: str) -> Manifest:
     """Raises `DataLoss` naming the key and the field for text that is no manifest of a known version.
 
@@ -208,7 +220,7 @@ def read_manifest(text: bytes, key: str) -> Manifest:
         values: Any = json.loads(text, parse_int=_number)
         if not isinstance(values, dict) or values.get("version") != VERSION:
             raise _damaged(key, f"its version is not {VERSION}")
-        manifest = Manifest.model_validate(written_out(values))
+        manifest = Manifest.model_validate(written_out(values) if _SURROGATE.search(text) else values)
     except ValidationError as error:
         first = error.errors()[0]
         raise _damaged(key, f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
@@ -219,7 +231,7 @@ def read_manifest(text: bytes, key: str) -> Manifest:
     for segment in manifest.segments:
         if any(not -(1 << 63) <= manifest.clock.ns(tsc) < 1 << 63 for tsc in (segment.first_tsc, segment.last_tsc)):
             raise _damaged(key, f"the times of the segment {segment.index} have no room in 64 bits")
-    if sum(segment.size_bytes + segment.lost_bytes for segment in manifest.segments) >= 1 << 63:
+    if sum(segment.size_bytes + segment.lost_bytes + segment.stored_bytes for segment in manifest.segments) >= 1 << 63:
         raise _damaged(key, "the sizes of its segments together have no room in 64 bits")
     twice = _named_twice(manifest.segments)
     if twice is not None:

@@ -32,6 +32,7 @@ from permille.decoder.domain.scratch_file import IN_MEMORY
 from permille.decoder.domain.scratch_room import room_in
 from permille.decoder.domain.session_context import SessionContext, open_context
 from permille.decoder.domain.table_part import WrittenPart
+from permille.decoder.domain.wanted_decode import StillWanted, decode_over, require_wanted
 from permille.decoder.domain.work_at_once import WorkAtOnce
 from permille.mesh.errors import Aborted
 from permille.mesh.store import ObjectStore, open_store
@@ -110,7 +111,8 @@ async def _part(task: PartTask, overlap: Callable[[], None] = lambda: None) -> b
     """`overlap`: called where something is fetched while something else is decoded."""
     store = _store(task.store_url)
     context = await _context(store, task)
-    rows = PartRows(context, Path(task.folder), dict(task.moved))
+    wanted = StillWanted(store, task.begun_key)
+    rows = PartRows(context, Path(task.folder), dict(task.moved), wanted.require)
     notes: list[str] = []
     decoded, lost = await _segments(context, rows, task, notes, overlap)
     parts = await asyncio.to_thread(rows.finish)
@@ -148,13 +150,13 @@ async def _segments(
 async def _stored_files(
     store: ObjectStore, parts: Sequence[WrittenPart], day: date, task: PartTask
 ) -> dict[str, tuple[TableFile, ...]]:
-    await require_wanted(store, task)
+    await require_wanted(store, task.begun_key)
     files = {part.table: (await stored_part(store, part, day, task),) for part in parts}
     # A decode that ended meanwhile has removed what was there then. Without a record nobody has taken these up.
     if not await store.exists(task.begun_key):
         for table, (file,) in files.items():
             await store.delete(TableFile.key(table, day, task.session_id, file.name))
-        raise _over(task)
+        raise decode_over(store, task.begun_key)
     return dict(files)
 
 
@@ -163,7 +165,7 @@ async def _store_record(store: ObjectStore, record: bytes, task: PartTask) -> No
     # Who ended the decode while the record was put may not have seen it.
     if not await store.exists(task.begun_key):
         await store.delete(task.record_key)
-        raise _over(task)
+        raise decode_over(store, task.begun_key)
 
 
 def _decoded(
@@ -327,23 +329,6 @@ async def stored_part(store: ObjectStore, part: WrittenPart, day: date, task: Pa
         data = part.file.read() if part.size_bytes <= IN_MEMORY else pieces()
         await store.put_stream(TableFile.key(part.table, day, task.session_id, name), data)
     return TableFile(name, part.size_bytes, part.rows, part.ranges)
-
-
-async def require_wanted(store: ObjectStore, task: PartTask) -> None:
-    """Raises `Aborted` when the decode is over."""
-    # What is stored for a decode that is over nobody would ever remove.
-    if not await store.exists(task.begun_key):
-        raise _over(task)
-
-
-def _over(task: PartTask) -> Aborted:
-    return Aborted(
-        f"the decode is over: {task.begun_key} of the store {task.store_url} is gone",
-        reason="DECODE_OVER",
-        help="nothing to do where it was cancelled; else another mesh uses this store, and takes what its own etcd does"
-        " not know for over: give each mesh a store of its own, and decode again",
-        metadata={"key": task.begun_key, "store": task.store_url},
-    )
 
 
 async def _context(store: ObjectStore, task: PartTask) -> SessionContext:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,10 +30,16 @@ _ENCODED_AT_ONCE = 1 << 15
 
 
 class PartRows:
-    """Rows go to temporary files in `folder`. `moved`: functions with another number than their own."""
+    """Rows go to temporary files in `folder`. `moved`: functions with another number than their own.
 
-    def __init__(self, context: SessionContext, folder: Path, moved: dict[FunctionKey, int]) -> None:
+    `wanted`: called for each batch; what it raises ends the decoding of the part.
+    """
+
+    def __init__(
+        self, context: SessionContext, folder: Path, moved: dict[FunctionKey, int], wanted: Callable[[], None]
+    ) -> None:
         self._context = context
+        self.require_wanted = wanted
         self._clock = context.archive.manifest.clock
         self._functions = PartFunctions(moved)
         self._calls = CallsPart(folder, self._functions)
@@ -165,6 +171,7 @@ class SegmentRows:
     def add(self, calls: Columns, functions: Columns, losses: Columns) -> None:
         """A batch as ptcore hands it out, by any of its threads."""
         with self._part.one_by_one:
+            self._part.require_wanted()
             self._add(calls, functions, losses)
 
     def _add(self, calls: Columns, functions: Columns, losses: Columns) -> None:

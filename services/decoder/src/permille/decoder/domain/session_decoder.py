@@ -16,13 +16,14 @@ from permille.decoder.domain.cores_together import cores_together
 from permille.decoder.domain.decode_plan import planned, streams
 from permille.decoder.domain.decoded_before import require_none_lost_anew
 from permille.decoder.domain.manifest import Segment, require_name
-from permille.decoder.domain.part_decoder import WRITTEN, PartTask, require_wanted, stored_part
+from permille.decoder.domain.part_decoder import WRITTEN, PartTask, stored_part
 from permille.decoder.domain.part_record import PartRecord, part_record
 from permille.decoder.domain.scratch_room import room_in
 from permille.decoder.domain.segment_pool import SegmentPool
 from permille.decoder.domain.session_merge import SessionMerge
 from permille.decoder.domain.table_part import TablePart, WrittenPart
 from permille.decoder.domain.uninterrupted import uninterrupted
+from permille.decoder.domain.wanted_decode import require_wanted
 from permille.decoder.domain.workers import WorkerDied, WorkersDied
 from permille.mesh.errors import FailedPrecondition, NotFound, PermilleError, Unavailable
 from permille.mesh.store import ObjectStore
@@ -129,7 +130,7 @@ class SessionDecoder:
         try:
             await self._decode(work, progress)
             await self._renumber(work)
-            await require_wanted(self._store, task)
+            await require_wanted(self._store, task.begun_key)
             # Of one that was deleted meanwhile rows would stay for good.
             await archive.require_there()
             await require_none_lost_anew(self._tables, archive.manifest, work.merge.all_lost())

@@ -6,10 +6,10 @@ import json
 
 from permille.api.decoder.v1 import decoder_pb2
 from permille.decoder.domain.manifest import (
+    checked_manifest,
     manifest_key,
     other_name,
     parse_session_name,
-    read_manifest,
     require_name,
 )
 from permille.mesh.errors import DataLoss, FailedPrecondition, NotFound
@@ -43,19 +43,27 @@ class SessionDeletion:
             await self._require_name(name, session_id)
         await self._require_no_decode(name)
         # Without its manifest nobody finds it any more, whatever happens from here on.
-        await self._store.delete(manifest_key(session_id))
+        manifest = await self._delete(manifest_key(session_id))
         rows = await self._tables.delete_session(session_id)
         raw = await self._store.delete_prefix(f"raw/{session_id}/")
         if record is not None:
             await self._etcd.delete(f"/permille/v1/{name}")
-        if record is None and rows.objects + raw.objects == 0:
+        freed = [manifest, rows, raw]
+        if record is None and not any(usage.objects for usage in freed):
             raise NotFound(
                 f"there is no session {name}",
                 reason="SESSION_NOT_FOUND",
                 help="`permille sessions` lists those there are",
                 metadata={"session": name},
             )
-        return StoreUsage(rows.objects + raw.objects, rows.size_bytes + raw.size_bytes)
+        return StoreUsage(sum(usage.objects for usage in freed), sum(usage.size_bytes for usage in freed))
+
+    async def _delete(self, key: str) -> StoreUsage:
+        try:
+            size_bytes = (await self._store.head(key)).size_bytes
+        except (NotFound, DataLoss):
+            size_bytes = 0
+        return StoreUsage(int(await self._store.delete(key)), size_bytes)
 
     async def _require_name(self, name: str, session_id: str) -> None:
         """By another node's name it would be deleted whatever goes on with it. Raises `NotFound`."""
@@ -64,7 +72,7 @@ class SessionDeletion:
                 raise other_name(name, entry.key.removeprefix("/permille/v1/"))
         key = manifest_key(session_id)
         try:
-            manifest = read_manifest(await self._store.get(key), key)
+            manifest = await checked_manifest(await self._store.get(key), key)
         except (NotFound, DataLoss):
             return
         # A copy of another one's folder goes by any name.

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
 
 import structlog
-from permille.decoder.domain.manifest import manifest_key, read_manifest
+from permille.decoder.domain.manifest import checked_manifest, manifest_key
 from permille.decoder.service.session_deletion import FINAL, NODES, SessionDeletion
 from permille.mesh.errors import DataLoss, FailedPrecondition, NotFound
 from permille.mesh.etcd import Etcd
@@ -98,7 +98,7 @@ class SessionExpiry:
 
     async def _read(self, now_ns: int, info: ObjectInfo) -> Kept | None:
         try:
-            manifest = read_manifest(await self._store.get(info.key), info.key)
+            manifest = await checked_manifest(await self._store.get(info.key), info.key)
         except NotFound:
             return None
         except DataLoss as error:

@@ -16,9 +16,9 @@ import structlog
 import zstandard
 from permille.api.decoder.v1 import decoder_pb2
 from permille.decoder.domain.imported_manifest import completed
-from permille.decoder.domain.manifest import Manifest, manifest_key, read_manifest
+from permille.decoder.domain.manifest import Manifest, checked_manifest, manifest_key
 from permille.decoder.domain.uninterrupted import uninterrupted
-from permille.mesh.errors import InvalidArgument, NotFound, PermilleError
+from permille.mesh.errors import InvalidArgument, NotFound, PermilleError, Unavailable
 from permille.mesh.etcd import Etcd
 from permille.mesh.store import ObjectInfo, ObjectStore
 
@@ -75,10 +75,11 @@ class SessionUpload:
         committed = False
         try:
             text, files = await self._files(_Pieces(first, requests), folder)
-            manifest = completed(text, name, files)
+            manifest = await asyncio.to_thread(completed, text, name, files)
             # The same recording may have come by another way meanwhile.
             known = await self._known(name, session_id)
             if known is None:
+                await self._require_there(folder, files)
                 known = await self._commit(manifest, name, session_id)
                 committed = True
             return known
@@ -91,7 +92,7 @@ class SessionUpload:
             text = await self._store.get(manifest_key(session_id))
         except NotFound:
             return None
-        return _response(name, text, existed=True)
+        return _response(name, text, await checked_manifest(text, name), existed=True)
 
     async def _files(self, pieces: _Pieces, folder: str) -> tuple[bytes, dict[str, ReceivedFile]]:
         files: dict[str, ReceivedFile] = {}
@@ -111,10 +112,22 @@ class SessionUpload:
                 raise _refused(f"the manifest is larger than {_MOST_MANIFEST_BYTES >> 20} MiB", "data")
         return bytes(text), files
 
+    async def _require_there(self, folder: str, files: dict[str, ReceivedFile]) -> None:
+        """One that took longer than `_ABANDONED_S` over a file is taken for abandoned. Raises `Unavailable`."""
+        there = {info.key async for info in self._store.list(folder)}
+        if not there.issuperset(file.key for file in files.values()):
+            raise Unavailable(
+                "files of this upload were removed meanwhile: for two hours none of them had come whole",
+                reason="UPLOAD_ABANDONED",
+                help="upload it again, over a faster connection or in shorter recordings",
+                retry_after_s=5,
+            )
+
     async def _commit(self, manifest: dict[str, Any], name: str, session_id: str) -> decoder_pb2.UploadSessionResponse:
-        text = json.dumps(manifest).encode()
+        text = (await asyncio.to_thread(json.dumps, manifest)).encode()
         key = manifest_key(session_id)
-        listed = _listed(read_manifest(text, key))
+        checked = await checked_manifest(text, key)
+        listed = _listed(checked)
         await self._store.put_stream(key, text)
         try:
             await self._etcd.put(f"/permille/v1/{name}", listed)
@@ -122,7 +135,7 @@ class SessionUpload:
             # What nobody can find must not be there.
             await self._store.delete(key)
             raise
-        return _response(name, text, existed=False)
+        return _response(name, text, checked, existed=False)
 
     async def _sweep(self, session_id: str) -> None:
         before_ns = time.time_ns() - round(_ABANDONED_S * 1e9)
@@ -203,10 +216,10 @@ def _session(name: str) -> tuple[str, str]:
     return name, match[1]
 
 
-def _response(name: str, manifest: bytes, *, existed: bool) -> decoder_pb2.UploadSessionResponse:
-    stored = sum(segment.stored_bytes for segment in read_manifest(manifest, name).segments)
+def _response(name: str, text: bytes, manifest: Manifest, *, existed: bool) -> decoder_pb2.UploadSessionResponse:
+    stored = sum(segment.stored_bytes for segment in manifest.segments)
     return decoder_pb2.UploadSessionResponse(
-        session=name, existed=existed, recording=hashlib.sha256(manifest).hexdigest(), stored_bytes=stored
+        session=name, existed=existed, recording=hashlib.sha256(text).hexdigest(), stored_bytes=stored
     )
 
 
