@@ -53,6 +53,16 @@ pub fn file_of(parts: &[(u64, &[u8])]) -> Vec<u8> {
     of_parts(parts, &[], 0x1000)
 }
 
+/// What `objcopy --only-keep-debug` leaves of such a file, but for the bytes: other sections are in their place.
+#[cfg(test)]
+pub fn debug_file(address: u64, code: &[u8], functions: &[&Function]) -> Vec<u8> {
+    let mut file = file(address, code, functions);
+    let sections = u64::from_le_bytes(file[0x28..0x30].try_into().unwrap()) as usize;
+    // SHT_NOBITS as the type of `.text`.
+    file[sections + SECTION + 4] = 8;
+    file
+}
+
 /// An ELF file of loaded parts, fewer than 2^16, of which the first is `.text`, and `.symtab` (System V ABI, chapter 4,
 /// and ELF-64 object file format). `code_at`: where they stand, behind the program headers.
 fn of_parts(parts: &[(u64, &[u8])], functions: &[&Function], code_at: usize) -> Vec<u8> {

@@ -15,7 +15,7 @@ pub use functions::Function;
 use crate::absent::Absent;
 use crate::bytes::Bytes;
 use crate::dwarf::{Dwarf, Frame};
-use crate::elf_file::{build_id, File};
+use crate::elf_file::{build_id, elf, is_debug_file, File};
 use crate::flatten::Range;
 use crate::landing::Catches;
 use crate::pclntab;
@@ -116,6 +116,12 @@ impl Binary {
     /// GNU build id in hex, empty when there is none.
     pub fn build_id(&self) -> &str {
         &self.build_id
+    }
+
+    /// Whether it is the separate debug file of a binary: nothing of it is code.
+    pub fn is_debug_file(&self) -> bool {
+        // By its own section headers: where they tell no symbols those of the segments stand in for them.
+        elf(&self.bytes).is_ok_and(|file| is_debug_file(&file))
     }
 
     /// What LLDB tells a file without a build id by (`ObjectFileELF::GetUUID`): the checksum of its debug file as its

@@ -2,7 +2,8 @@
 
 use super::{traced_calls, Addresses, Recorded, TEXT};
 use crate::elf::Function;
-use crate::files::{loaded, same_id, Files, Loaded};
+use crate::files::{loaded, Files, Loaded};
+use crate::identity::same_id;
 use crate::perf::modules::NOP5;
 use crate::spaces::{Content, Mapping};
 use crate::{CaptureError, Options};
