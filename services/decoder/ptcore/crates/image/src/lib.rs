@@ -45,5 +45,5 @@ pub use place::{Place, Symbols};
 pub use room::Room;
 pub use separate::{hex, Search};
 pub use symbol_names::SymbolNames;
-pub use symbols::Source;
+pub use symbols::{Binding, Source};
 pub use xz::unpack as unpack_xz;

@@ -191,7 +191,10 @@ pub fn losses(capture: &Capture) -> Vec<(usize, usize, Reason)> {
 }
 
 pub fn program(folder: &Folder, name: &str, code: &[u8]) {
-    folder.add(name, &elf::file(USER, code, &[&Function { address: USER, size: 4, name: "work".to_owned() }]));
+    folder.add(
+        name,
+        &elf::file(USER, code, &[&Function { address: USER, size: 4, name: "work".to_owned(), ..Function::default() }]),
+    );
 }
 
 pub fn kcore(folder: &Folder) -> Options {

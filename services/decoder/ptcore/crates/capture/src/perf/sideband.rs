@@ -219,6 +219,10 @@ impl<'o> Sideband<'o> {
                         let by_file = self.build_ids.get(&format!("{file}]")).cloned().unwrap_or_default();
                         self.kernel.build_id = if build_id.is_empty() { by_file } else { build_id };
                     }
+                    // In place of the offset stands where the code is that is there (machine__create_extra_kernel_map).
+                    if name == "__entry_SYSCALL_64_trampoline" && is_kernel(offset) {
+                        self.kernel.entries.push((address, size, offset));
+                    }
                     let content = Content::Missing { reason: String::new() };
                     self.kernel.mapped.push(Mapping { address, size, name, content });
                 } else {
@@ -271,7 +275,7 @@ impl<'o> Sideband<'o> {
             }
             Event::Lost { count } => self.lost = self.lost.saturating_add(count),
             Event::Ksymbol { address, size, out_of_line, gone, name } => {
-                let function = Function { address, size: size.into(), name };
+                let function = Function { address, size: size.into(), name, ..Function::default() };
                 self.kernel_changes.function(tsc, function, out_of_line, gone);
             }
             Event::TextPoke { address, old, new } => self.kernel_changes.poke(tsc, address, old, new),

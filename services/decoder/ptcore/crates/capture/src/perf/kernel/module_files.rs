@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// Code of modules is taken up to this size, of all together: a kernel has some tens of megabytes.
 const MAX_MODULES: u64 = 1 << 28;
 const PACKED: [&str; 3] = [".xz", ".gz", ".zst"];
-const UNKNOWN: &str = "a branch to a function that no symbol of the kernel or of another module names";
+pub const UNKNOWN: &str = "a branch to a function, and no file of the kernel or of a module tells where it was";
 const KCORE: &str = "a kcore would have its code";
 
 /// Of the modules whose files are there, and of the others why not. `known`: where functions of the kernel are.

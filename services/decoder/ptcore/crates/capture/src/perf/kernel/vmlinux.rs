@@ -8,7 +8,7 @@ use crate::perf::modules::NOP5;
 use crate::spaces::{Content, Mapping};
 use crate::{CaptureError, Options};
 use object::{Object, ObjectSymbol, SymbolIndex, SymbolKind};
-use pt_image::{Binary, SymbolNames};
+use pt_image::{Binary, Binding, SymbolNames};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -83,6 +83,19 @@ impl Vmlinux {
         mappings
     }
 
+    /// What of the text stands at another address, of that size at most: the address, the size, and where it is in the text.
+    pub fn entry(&self, (address, size, text): (u64, u64, u64)) -> Option<Mapping> {
+        let linked = text.wrapping_sub(self.slide);
+        let inside = |part: &Loaded| linked.checked_sub(part.address).filter(|&inside| inside < part.size);
+        let executable = self.parts.iter().filter(|part| part.executable);
+        let (part, inside) = executable.filter_map(|part| Some((part, inside(part)?))).next()?;
+        let offset = part.offset.checked_add(inside)?;
+        let there = (part.size - inside).min(self.binary.code(offset).len() as u64);
+        let content = Content::File { binary: Arc::clone(&self.binary), offset };
+        let mapping = Mapping { address, size: size.min(there), name: NAME.to_owned(), content };
+        (mapping.size > 0).then_some(mapping)
+    }
+
     fn traced_calls(&self, code: &[Mapping]) -> Vec<u64> {
         // The parts of a crafted file may all be the same bytes.
         let mut room = self.binary.code(0).len() as u64;
@@ -121,7 +134,7 @@ impl Vmlinux {
             }
             let (address, name) =
                 (symbol.address().wrapping_add(self.slide), String::from_utf8_lossy(name).into_owned());
-            functions.push(Function { address, size: symbol.size(), name });
+            functions.push(Function { address, size: symbol.size(), name, binding: Binding::of(&symbol) });
         }
         functions.sort_by_key(|function| function.address);
         Ok(functions)
