@@ -411,6 +411,30 @@ fn what_debug_files_have_in_common() {
 }
 
 #[test]
+fn a_debug_file_may_have_the_name_of_its_binary() {
+    if !have(&[GCC, OBJCOPY]) {
+        return;
+    }
+    let folder = separated(&[]);
+    let debug = folder.join("program.debug");
+    let root = folder.join("root");
+    let search = Search { folders: vec![root.clone()], ..Search::default() };
+    for place in [root.join("program"), root.join(folder.path().strip_prefix("/").unwrap()).join("program")] {
+        std::fs::create_dir_all(place.parent().unwrap()).unwrap();
+        std::fs::rename(&debug, &place).unwrap();
+        let binary = load(&folder, &search);
+        assert_eq!(binary.symbol_status(), "debug");
+        has_everything(&binary);
+        std::fs::rename(&place, &debug).unwrap();
+    }
+    // One of another build.
+    let other = separated(&["-O2"]);
+    std::fs::rename(other.join("program.debug"), root.join("program")).unwrap();
+    std::fs::remove_file(debug).unwrap();
+    assert!(!load(&folder, &search).symbol_status().starts_with("debug"));
+}
+
+#[test]
 fn a_pipe_is_no_binary() {
     let folder = Folder::new();
     if !have(&[("mkfifo", "coreutils")]) {
