@@ -21,6 +21,7 @@ use crate::landing::Catches;
 use crate::pclntab;
 use crate::sections::Sections;
 use crate::separate::{checksum, hex, Search};
+use crate::text_relocations::{completed, Completed};
 use files::{mini_debug_info, usable};
 use object::{Architecture, Object};
 use segments::Segments;
@@ -33,6 +34,9 @@ use symbols::status;
 pub struct Binary {
     path: PathBuf,
     bytes: Arc<Bytes>,
+    /// As they are once it is loaded.
+    loaded: Arc<Bytes>,
+    unknown_branches: usize,
     debug: Option<Arc<Bytes>>,
     mini: Option<Bytes>,
     build_id: String,
@@ -81,13 +85,20 @@ impl Binary {
                 Err(error) => refusal += &format!("; the debug file {} cannot be used: {error}", path.display()),
             }
         }
+        let segments = Segments::of(&file);
+        let (loaded, unknown_branches) = match completed(&file, &bytes, &segments) {
+            Some(Completed { bytes, unknown }) => (Arc::new(Bytes::Owned(bytes)), unknown),
+            None => (Arc::clone(&bytes), 0),
+        };
         let mini = mini_debug_info(&file, &search.room);
         let mut binary = Binary {
             path: path.to_owned(),
             build_id,
             symbol_status: String::new(),
             sections: Arc::clone(&sections),
-            segments: Segments::of(&file),
+            loaded,
+            unknown_branches,
+            segments,
             start: Some(file.entry()).filter(|&entry| entry != 0),
             functions: Vec::new(),
             ranges: Vec::new(),
@@ -187,6 +198,16 @@ impl Binary {
     /// The file's bytes from `offset` on.
     pub fn code(&self, offset: u64) -> &[u8] {
         usize::try_from(offset).ok().and_then(|offset| self.bytes.get(offset..)).unwrap_or_default()
+    }
+
+    /// The same as they are once it is loaded, as far as branches go.
+    pub(crate) fn loaded(&self, offset: u64) -> &[u8] {
+        usize::try_from(offset).ok().and_then(|offset| self.loaded.get(offset..)).unwrap_or_default()
+    }
+
+    /// How many branches are to functions of other files, which were only found as it was loaded: they are no instructions.
+    pub fn unknown_branches(&self) -> usize {
+        self.unknown_branches
     }
 
     /// The bytes of its separate debug file, where one was found.

@@ -10,7 +10,7 @@ use object::elf::{R_X86_64_PC32, R_X86_64_PLT32};
 use object::{
     Object, ObjectSection, ObjectSymbol, RelocationFlags, RelocationTarget, SectionFlags, SectionIndex, SymbolKind,
 };
-use pt_image::{Binding, ElfFile, SymbolNames};
+use pt_image::{branch_opcode, Binding, ElfFile, SymbolNames};
 use std::collections::HashMap;
 
 const CODE: u64 = object::elf::SHF_ALLOC.0 | object::elf::SHF_EXECINSTR.0;
@@ -105,7 +105,7 @@ impl<'b> Module<'b> {
                 };
                 let Some(target) = target else {
                     // Data are no matter to the flow. Own code that did not stay is at an address that nothing tells.
-                    let opcode = branch_opcode(&self.code, at);
+                    let opcode = branch_opcode(&self.code, at).map(|size| size as u64);
                     unknown.extend(opcode.map(|size| (place.wrapping_sub(size), size + 4)));
                     continue;
                 };
@@ -136,15 +136,6 @@ impl<'b> Module<'b> {
     fn place<'d>(&self, symbol: &impl ObjectSymbol<'d>) -> Option<u64> {
         let place = self.places.get(&symbol.section_index()?)?;
         Some(self.address.wrapping_add(place.wrapping_add(symbol.address())))
-    }
-}
-
-/// Bytes of the opcode in front of the displacement at this place, of a direct call or jump.
-fn branch_opcode(code: &[u8], at: usize) -> Option<u64> {
-    match code.get(..at)? {
-        [.., 0xe8 | 0xe9] => Some(1),
-        [.., 0x0f, 0x80..=0x8f] => Some(2),
-        _ => None,
     }
 }
 

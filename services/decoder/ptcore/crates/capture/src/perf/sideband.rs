@@ -40,6 +40,10 @@ const AUX_PARTIAL: u64 = 4;
 /// took since, and its size that of the buffer (arch/x86/events/intel/pt.c of Linux, pt_event_stop).
 const AUX_OVERWRITE: u64 = 2;
 
+/// What of a library's branches is not in its file.
+const COMPLETED: &str =
+    "to other files, which it was told as it was loaded (DT_TEXTREL): there is a loss at each (bad-instruction)";
+
 struct Sideband<'o> {
     options: &'o Options,
     files: Files,
@@ -316,7 +320,13 @@ impl<'o> Sideband<'o> {
                 _ => Err(reason),
             });
             match found {
-                Ok(binary) => Content::File { binary, offset },
+                Ok(binary) => {
+                    if binary.unknown_branches() > 0 {
+                        let count = binary.unknown_branches();
+                        self.miss(name, &format!("{count} branches of it are {COMPLETED}"));
+                    }
+                    Content::File { binary, offset }
+                }
                 Err(reason) => {
                     let place = (address, size, offset);
                     let portable = self.portables.map(&self.files, &mut self.written, pid, place, (file, build_id));
