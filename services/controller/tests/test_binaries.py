@@ -99,7 +99,21 @@ def test_of_a_program_without_build_id_only_the_global_folders_have_the_debug_fi
     globally = tmp_path / "debug" / tmp_path.relative_to("/") / "secret"
     globally.parent.mkdir(parents=True)
     assert identify(program, (tmp_path / "debug",)).debug is None
-    globally.write_text("its debug file")
+    shutil.copy(tmp_path / "secret", globally)
+    assert identify(program, (tmp_path / "debug",)).debug == globally
+
+
+def test_of_a_program_without_build_id_the_debug_file_is_the_one_of_the_checksum(tmp_path: Path) -> None:
+    program, debug = built(tmp_path, "-Wl,--build-id=none"), tmp_path / "program.debug"
+    subprocess.run(["objcopy", "--only-keep-debug", program, debug], check=True)
+    subprocess.run(["objcopy", f"--add-gnu-debuglink={debug}", program], check=True)
+    globally = tmp_path / "debug" / tmp_path.relative_to("/") / debug.name
+    globally.parent.mkdir(parents=True)
+    other = tmp_path / "other"
+    other.mkdir()
+    shutil.copy(built(other, "-O2", "-DX", "-Wl,--build-id=none"), globally)
+    assert identify(program, (tmp_path / "debug",)).debug is None
+    shutil.copy(debug, globally)
     assert identify(program, (tmp_path / "debug",)).debug == globally
 
 

@@ -16,7 +16,7 @@ from permille.controller.domain.nameless_files import NamelessFiles
 from permille.controller.domain.recording import ImageChange
 
 ELF = Path("/bin/true").read_bytes()
-BUILD_ID, _ = elf_notes.names_in(io.BytesIO(ELF))
+BUILD_ID, *_ = elf_notes.names_in(io.BytesIO(ELF))
 # As much of an ELF file as has no program headers, and no build id.
 BARE = ELF[:5] + bytes(mmap.PAGESIZE - 5)
 

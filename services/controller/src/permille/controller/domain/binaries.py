@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,16 +28,18 @@ class BinaryIdentity:
 
 def identify(path: Path, debug_folders: tuple[Path, ...] = DEBUG_FOLDERS) -> BinaryIdentity:
     """Raises OSError when the file cannot be read; a file that is no ELF is named by its content."""
-    build_id, debug_link = elf_notes.names(path)
-    if build_id:
-        return BinaryIdentity(f"binaries/{build_id}", build_id, debug_file(path, build_id, debug_link, debug_folders))
-    return BinaryIdentity(f"binaries/sha256-{sha256(path)}", "", debug_file(path, "", debug_link, debug_folders))
+    build_id, debug_link, checksum = elf_notes.names(path)
+    debug = debug_file(path, build_id, debug_link, checksum, debug_folders)
+    return BinaryIdentity(f"binaries/{build_id or f'sha256-{sha256(path)}'}", build_id, debug)
 
 
-def debug_file(path: Path, build_id: str, debug_link: str, folders: tuple[Path, ...]) -> Path | None:
+def debug_file(
+    path: Path, build_id: str, debug_link: str, checksum: int | None, folders: tuple[Path, ...]
+) -> Path | None:
     """By build id first, then by the debug link beside the file, in .debug, and below the global folders.
 
-    Without a build id nothing says whose a debug file is: only what stands below the global folders is taken.
+    Without a build id the link's checksum says whose a debug file is, and the program may have made it up: only what
+    stands below the global folders is taken.
     """
     candidates = []
     if build_id:
@@ -49,9 +52,19 @@ def debug_file(path: Path, build_id: str, debug_link: str, folders: tuple[Path, 
         candidates += [folder / real.parent.relative_to("/") / debug_link for folder in folders]
     for candidate in candidates:
         # A link may name the very file it is in.
-        if candidate.is_file() and not candidate.samefile(path) and build_id in ("", elf_notes.names(candidate)[0]):
+        if not candidate.is_file() or candidate.samefile(path):
+            continue
+        if elf_notes.names(candidate)[0] == build_id if build_id else crc32(candidate) == checksum:
             return candidate
     return None
+
+
+def crc32(path: Path) -> int:
+    checksum = 0
+    with path.open("rb") as file:
+        while chunk := file.read(CHUNK):
+            checksum = zlib.crc32(chunk, checksum)
+    return checksum
 
 
 def sha256(path: Path) -> str:

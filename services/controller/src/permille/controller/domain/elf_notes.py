@@ -1,4 +1,4 @@
-"""The two names that an ELF file bears: its GNU build id, and that of its separate debug file.
+"""The names that an ELF file bears: its GNU build id, and that of its separate debug file with its checksum.
 
 A library for all of ELF costs a controller 5 MB for as long as it lives, and each binary 20 ms.
 """
@@ -37,27 +37,30 @@ LAYOUTS = {
 }
 
 
-def names(path: Path) -> tuple[str, str]:
-    """Build id (hex) and the name in .gnu_debuglink, "" for what is not there or is damaged. Raises OSError."""
+def names(path: Path) -> tuple[str, str, int | None]:
+    """Build id (hex), and the name and the CRC in .gnu_debuglink; "" and None for what is not there or is damaged.
+
+    Raises OSError.
+    """
     with path.open("rb") as file:
         return names_in(file)
 
 
-def names_in(file: BinaryIO) -> tuple[str, str]:
+def names_in(file: BinaryIO) -> tuple[str, str, int | None]:
     """As `names`, of an open file."""
     head = file.read(64)
     layout = LAYOUTS.get(head[4:6])
     if not head.startswith(ELF_MAGIC) or layout is None:
-        return "", ""
+        return "", "", None
     try:
         build_id = build_id_by_segments(file, head, layout)
     except DAMAGED:
-        return "", ""
+        return "", "", None
     try:
-        told, link = names_by_sections(file, head, layout)
+        told, link, checksum = names_by_sections(file, head, layout)
     except DAMAGED:
-        return build_id, ""
-    return build_id or told, link
+        return build_id, "", None
+    return build_id or told, link, checksum
 
 
 def build_id_by_segments(file: BinaryIO, head: bytes, layout: Layout) -> str:
@@ -66,15 +69,20 @@ def build_id_by_segments(file: BinaryIO, head: bytes, layout: Layout) -> str:
     return first_build_id(file, [(offset, length) for kind, offset, length in found if kind == PT_NOTE])
 
 
-def names_by_sections(file: BinaryIO, head: bytes, layout: Layout) -> tuple[str, str]:
+def names_by_sections(file: BinaryIO, head: bytes, layout: Layout) -> tuple[str, str, int | None]:
     _, at, _, _, size, count, strings = layout.header.unpack_from(head)
     table = list(entries(file, at, size, count, layout.section))
     build_id = first_build_id(file, [(offset, length) for _, kind, offset, length in table if kind == SHT_NOTE])
     named = read(file, *table[strings][2:]) if table else b""
     links = (place for name, _, *place in table if named[name:].startswith(b".gnu_debuglink\0"))
+    return build_id, *debug_link_in(next((read(file, *place) for place in links), b""))
+
+
+def debug_link_in(section: bytes) -> tuple[str, int | None]:
     # GDB manual, "Debugging Information in Separate Files": a file name, zero padded, and its CRC.
-    link = next((read(file, *place).split(b"\0", 1)[0] for place in links), b"")
-    return build_id, link.decode(errors="replace")
+    link = section.split(b"\0", 1)[0]
+    checksum = section[padded(len(link) + 1) :][:4]
+    return link.decode(errors="replace"), int.from_bytes(checksum, "little") if len(checksum) == 4 else None
 
 
 def first_build_id(file: BinaryIO, notes: list[tuple[int, int]]) -> str:

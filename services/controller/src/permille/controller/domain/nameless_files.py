@@ -48,7 +48,7 @@ class NamelessFiles:
         files = KeptFiles()
         for one in nameless.values():
             code = files.keep(one.path, file_without_name(self._process, memory, filter(one.same_file, mappings)))
-            build_id, _ = elf_notes.names_in(io.BytesIO(code))
+            build_id, *_ = elf_notes.names_in(io.BytesIO(code))
             same = self._files[one.path].setdefault(build_id, code)
             if same != code:
                 # Nothing says which of them a mapping is of.

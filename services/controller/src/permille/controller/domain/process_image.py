@@ -120,7 +120,7 @@ class ProcessImage:
         elif not mapping.in_memory_only:
             yield change
         elif backing:
-            build_id, _ = elf_notes.names_in(io.BytesIO(backing))
+            build_id, *_ = elf_notes.names_in(io.BytesIO(backing))
             yield replace(change, path=mapping.path.removesuffix(DELETED), build_id=build_id, code=backing)
         else:
             parts = [
