@@ -78,7 +78,7 @@ impl Binary {
         let mut refusal = sections.refusal();
         let mut debug = None;
         if let Some(path) = search.debug_file(path, &file) {
-            match usable(Bytes::open(&path), &build_id) {
+            match usable(Bytes::open(&path), &build_id, &file) {
                 Ok(bytes) => {
                     files.insert(0, (path, Arc::clone(debug.insert(Arc::new(bytes)))));
                 }

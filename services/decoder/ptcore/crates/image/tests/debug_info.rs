@@ -411,6 +411,18 @@ fn what_debug_files_have_in_common() {
 }
 
 #[test]
+fn a_debug_file_of_another_checksum_is_not_that_of_a_binary_without_a_build_id() {
+    if !have(&[GCC, OBJCOPY]) {
+        return;
+    }
+    let (folder, other) = (separated(&["-Wl,--build-id=none"]), separated(&["-Wl,--build-id=none", "-O2"]));
+    let given = |folder: &Folder| Search { debug: Some(folder.join("program.debug")), ..Search::default() };
+    has_everything(&load(&folder, &given(&folder)));
+    let status = load(&folder, &given(&other)).symbol_status().to_owned();
+    assert!(status.contains("program.debug cannot be used: its checksum is "), "{status}");
+}
+
+#[test]
 fn a_debug_file_may_have_the_name_of_its_binary() {
     if !have(&[GCC, OBJCOPY]) {
         return;
