@@ -162,6 +162,8 @@ impl Files {
 /// Where separate debug files of binaries may be.
 pub fn search(folders: &[PathBuf]) -> Search {
     let mut search = Search { folders: folders.to_vec(), caches: Caches::of_user(), ..Search::default() };
+    // What a copy of a machine's files has.
+    search.folders.extend(folders.iter().map(|folder| folder.join("usr/lib/debug")));
     search.folders.push(PathBuf::from("/usr/lib/debug"));
     search
 }
@@ -218,8 +220,8 @@ mod tests {
         let shell = Path::new("/bin/sh").canonicalize().unwrap();
         let id = Binary::load(&shell, &Search::default()).unwrap().build_id().to_owned();
         let (first, rest) = id.split_at(2);
-        let kept = format!(".debug/.build-id/{first}/{rest}/elf");
-        for place in [kept, format!(".cache/debuginfod_client/{id}/executable")] {
+        let kept = format!(".debug/.build-id/{first}/{rest}");
+        for place in [format!("{kept}/elf"), kept, format!(".cache/debuginfod_client/{id}/executable")] {
             let home = Home::with("copies", &place, &std::fs::read(&shell).unwrap());
             assert_eq!(home.found("/gone/sh", &id, &[]), [Ok(id.clone())]);
         }
@@ -309,6 +311,12 @@ mod tests {
         assert_eq!(files.open(&one).unwrap().code(0), shell);
         let refused = format!("{}: more than 5 bytes when unpacked", two.display());
         assert_eq!(files.open(&two).err(), Some(refused));
+    }
+
+    #[test]
+    fn debug_files_are_where_a_copy_of_a_machines_files_has_them() {
+        let search = search(&[PathBuf::from("/copy")]);
+        assert_eq!(search.folders, ["/copy", "/copy/usr/lib/debug", "/usr/lib/debug"].map(PathBuf::from));
     }
 
     const PROGRAM: &[u8] = b"\
