@@ -186,6 +186,21 @@ fn vmlinux_is_found_by_the_build_id_of_the_recorded_kernel() {
 }
 
 #[test]
+fn vmlinux_may_stand_where_systems_have_it() {
+    let folder = Folder::new("vmlinux-places");
+    let Some(vmlinux) = build(&folder, "built") else { return };
+    for place in ["boot/vmlinux-6.1.0-x", "lib/modules/6.1.0-x/vmlinux", "usr/lib/debug/lib/modules/6.1.0-x/vmlinux"] {
+        let place = folder.0.join(place);
+        std::fs::create_dir_all(place.parent().unwrap()).unwrap();
+        std::fs::copy(&vmlinux, &place).unwrap();
+        let mut pipe = recording();
+        pipe.release("6.1.0-x");
+        assert_eq!(runs(&pipe.open(&folder, Options::default())), [(7, vec![5, 3, 0])], "{}", place.display());
+        std::fs::remove_file(place).unwrap();
+    }
+}
+
+#[test]
 fn functions_of_a_vmlinux_are_not_traced_and_keep_their_names() {
     let at = |offset, size, name: &str| Function {
         address: LINKED + offset,
@@ -228,6 +243,18 @@ fn a_program_is_no_vmlinux() {
     let error = map(&mut Spaces::default(), &Recorded::default(), &options, &mut Vec::new()).unwrap_err();
     let what = "no part of it is code at 0xffffffff80000000 or above: it is no kernel";
     assert!(error.to_string().ends_with(what), "{error}");
+}
+
+#[test]
+fn a_part_of_the_kernels_file_without_code_is_no_vmlinux() {
+    let mut file = elf::file(LINKED, &CODE, &[]);
+    let sections = u64::from_le_bytes(file[0x28..0x30].try_into().unwrap()) as usize;
+    // Of `.text` the flags: SHF_ALLOC alone.
+    file[sections + 64 + 8] = 2;
+    let file = TemporaryFile::new(&file).unwrap();
+    let options = Options { vmlinux: Some(file.0.clone()), ..Options::default() };
+    let error = map(&mut Spaces::default(), &Recorded::default(), &options, &mut Vec::new()).unwrap_err();
+    assert!(error.to_string().ends_with(vmlinux::NO_CODE), "{error}");
 }
 
 #[test]

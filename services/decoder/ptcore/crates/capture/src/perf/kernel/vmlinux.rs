@@ -7,13 +7,16 @@ use crate::identity::same_id;
 use crate::perf::modules::NOP5;
 use crate::spaces::{Content, Mapping};
 use crate::{CaptureError, Options};
-use object::{Object, ObjectSymbol, SymbolIndex, SymbolKind};
+use object::{Object, ObjectSection, ObjectSymbol, SectionKind, SymbolIndex, SymbolKind};
 use pt_image::{Binary, Binding, SymbolNames};
 use std::path::Path;
 use std::sync::Arc;
 
 /// What its code belongs to.
 const NAME: &str = "[kernel]";
+/// Debian's packages of the kernel's headers have such a one, with the types of the kernel (BTF).
+pub const NO_CODE: &str =
+    "none of its sections has code: it is a part of the kernel's file, as packages with headers have it";
 
 pub struct Vmlinux {
     binary: Arc<Binary>,
@@ -39,6 +42,9 @@ impl Vmlinux {
     /// As far as the recorded symbol was.
     fn moved(binary: Arc<Binary>, recorded: &Recorded, warnings: &mut Vec<String>) -> Result<Vmlinux, CaptureError> {
         let refuse = |what: String| refusal(&binary, what);
+        if !has_code(&binary) {
+            return Err(refuse(NO_CODE.to_owned()));
+        }
         let parts = loaded(binary.code(0)).map_err(refuse)?;
         let code = parts.iter().find(|part| part.executable && part.address >= TEXT);
         let none = || refuse(format!("no part of it is code at {TEXT:#x} or above: it is no kernel"));
@@ -141,6 +147,14 @@ impl Vmlinux {
     }
 }
 
+/// By its own section headers, where it has any: what is executable of a file may be other sections.
+fn has_code(binary: &Binary) -> bool {
+    pt_image::elf(binary.code(0)).map_or(true, |file| {
+        let mut sections = file.sections().peekable();
+        sections.peek().is_none() || sections.any(|section| section.kind() == SectionKind::Text)
+    })
+}
+
 fn refusal(binary: &Binary, what: String) -> CaptureError {
     CaptureError::option(&binary.path().display().to_string(), what)
 }
@@ -163,7 +177,16 @@ fn with_id(recorded: &Recorded, options: &Options) -> Option<Arc<Binary>> {
         return None;
     }
     let mut files = Files::new(&options.symbols);
-    let names = ["vmlinux".to_owned(), format!("/usr/lib/debug/boot/vmlinux-{}", recorded.release)];
+    // Where perf looks (`vmlinux_path` in Linux's tools/perf/util/symbol.c), and where Fedora's kernels have it.
+    let release = &recorded.release;
+    let names = [
+        "vmlinux".to_owned(),
+        format!("/boot/vmlinux-{release}"),
+        format!("/usr/lib/debug/boot/vmlinux-{release}"),
+        format!("/lib/modules/{release}/build/vmlinux"),
+        format!("/lib/modules/{release}/vmlinux"),
+        format!("/usr/lib/debug/lib/modules/{release}/vmlinux"),
+    ];
     let packed = |name: &String| ["", ".gz", ".xz", ".zst"].map(|ending| format!("{name}{ending}"));
     names.iter().flat_map(packed).find_map(|name| files.find(&name, wanted).ok())
 }
