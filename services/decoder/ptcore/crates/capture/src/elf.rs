@@ -1,15 +1,16 @@
 //! Code of no file, with the names of its functions: as an ELF file that says so.
 
-use pt_image::{Binary, Bytes, Search};
+use pt_image::{Binary, Binding, Bytes, Search};
 use std::path::Path;
 use std::sync::Arc;
 
 /// A function at its address in memory; 0 is a size that is not known.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Function {
     pub address: u64,
     pub size: u64,
     pub name: String,
+    pub binding: Binding,
 }
 
 const HEAD: usize = 64;
@@ -53,6 +54,16 @@ pub fn file_of(parts: &[(u64, &[u8])]) -> Vec<u8> {
     of_parts(parts, &[], 0x1000)
 }
 
+/// What `objcopy --only-keep-debug` leaves of such a file, but for the bytes: other sections are in their place.
+#[cfg(test)]
+pub fn debug_file(address: u64, code: &[u8], functions: &[&Function]) -> Vec<u8> {
+    let mut file = file(address, code, functions);
+    let sections = u64::from_le_bytes(file[0x28..0x30].try_into().unwrap()) as usize;
+    // SHT_NOBITS as the type of `.text`.
+    file[sections + SECTION + 4] = 8;
+    file
+}
+
 /// An ELF file of loaded parts, fewer than 2^16, of which the first is `.text`, and `.symtab` (System V ABI, chapter 4,
 /// and ELF-64 object file format). `code_at`: where they stand, behind the program headers.
 fn of_parts(parts: &[(u64, &[u8])], functions: &[&Function], code_at: usize) -> Vec<u8> {
@@ -62,7 +73,13 @@ fn of_parts(parts: &[(u64, &[u8])], functions: &[&Function], code_at: usize) -> 
     for function in functions {
         let inside = function.address.wrapping_sub(text) < text_size as u64;
         symbols.extend((strings.len() as u32).to_le_bytes());
-        symbols.extend([0x12, 0]); // global function
+        // STB_LOCAL, STB_GLOBAL, STB_WEAK; STT_FUNC.
+        let binding = match function.binding {
+            Binding::Local => 0,
+            Binding::Global => 1,
+            Binding::Weak => 2,
+        };
+        symbols.extend([binding << 4 | 2, 0]);
         symbols.extend(if inside { 1 } else { NOWHERE }.to_le_bytes());
         symbols.extend(function.address.to_le_bytes());
         symbols.extend(function.size.to_le_bytes());
@@ -120,8 +137,8 @@ mod tests {
 
     #[test]
     fn code_has_the_names_that_were_given() {
-        let one = Function { address: 0x7f00_0000_1000, size: 4, name: "first".to_owned() };
-        let two = Function { address: 0x7f00_0000_1004, size: 0, name: "second".to_owned() };
+        let one = Function { address: 0x7f00_0000_1000, size: 4, name: "first".to_owned(), ..Function::default() };
+        let two = Function { address: 0x7f00_0000_1004, size: 0, name: "second".to_owned(), ..Function::default() };
         let code = [0x90, 0x90, 0x90, 0xc3, 0xcc, 0xc3];
         let binary = binary("[jit]", &[(0x7f00_0000_1000, &code)], &[&one, &two]).unwrap();
         assert!(binary.functions().iter().all(|function| function.role != Role::Start));

@@ -1,10 +1,11 @@
 //! Binaries by the name, build id and folder under which they may be found.
 
+use crate::identity::{has_other, is};
 use crate::unpacked;
 use object::elf::{FileHeader32, FileHeader64, PF_X, PT_LOAD};
 use object::read::elf::{FileHeader, ProgramHeader};
 use object::{Endianness, FileKind};
-use pt_image::{hex, Binary, BinaryError, Bytes, Caches, Search};
+use pt_image::{Binary, BinaryError, Bytes, Caches, Search};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,6 +17,8 @@ const MAX_ALL_UNPACKED: u64 = 1 << 30;
 
 /// So Linux names a file that was deleted before it was mapped, or before perf looked: another one may stand there now.
 pub const DELETED: &str = " (deleted)";
+
+pub const IS_DEBUG_FILE: &str = "it is the debug file of a binary: its code is not in it";
 
 /// Looks for binaries in folders of the caller first, then where tools keep copies, then at the path itself.
 pub struct Files {
@@ -121,7 +124,11 @@ impl Files {
             file = Bytes::Owned(bytes);
         }
         let search = Search { recorded_paths, ..self.search.clone() };
-        Binary::of(path, file, &search).map_err(|error| error.to_string())
+        let binary = Binary::of(path, file, &search).map_err(|error| error.to_string())?;
+        if binary.is_debug_file() {
+            return Err(format!("{}: {IS_DEBUG_FILE}", path.display()));
+        }
+        Ok(binary)
     }
 
     fn candidates(&self, path: &str, build_id: &str) -> Vec<PathBuf> {
@@ -155,45 +162,10 @@ impl Files {
 /// Where separate debug files of binaries may be.
 pub fn search(folders: &[PathBuf]) -> Search {
     let mut search = Search { folders: folders.to_vec(), caches: Caches::of_user(), ..Search::default() };
+    // What a copy of a machine's files has.
+    search.folders.extend(folders.iter().map(|folder| folder.join("usr/lib/debug")));
     search.folders.push(PathBuf::from("/usr/lib/debug"));
     search
-}
-
-/// perf pads build ids with zeros to 20 bytes in old files.
-pub fn same_id(one: &str, other: &str) -> bool {
-    let plain = |id: &str| id.trim_end_matches('0').to_owned();
-    !one.is_empty() && plain(one) == plain(other)
-}
-
-/// Whether the binary is the one of this build id, or of the checksum that LLDB takes in place of one.
-pub fn is(binary: &Binary, id: &str) -> bool {
-    let same = |checksum: u32| checksums(id).is_some_and(|wanted| wanted.contains(&checksum));
-    same_id(binary.build_id(), id) || (checksums(id).is_some() && binary.checksum().is_some_and(same))
-}
-
-/// Whether the binary is another one: of one that has nothing of that kind, or where none is wanted, nobody knows.
-pub fn is_other(binary: &Binary, id: &str) -> bool {
-    let has_some = !binary.build_id().is_empty() || checksums(id).is_some();
-    !id.is_empty() && has_some && !is(binary, id)
-}
-
-/// What a binary has that is another one.
-pub fn has_other(binary: &Binary, id: &str) -> String {
-    let path = binary.path().display();
-    match binary.checksum() {
-        Some(checksum) if checksums(id).is_some() => {
-            format!("{path} has none; its checksum is {}", hex(&checksum.to_le_bytes()))
-        }
-        Some(_) => format!("{path} has none"),
-        None => format!("{path} has {}", binary.build_id()),
-    }
-}
-
-/// The checksums that an id of four bytes may be, behind which older ones have zeros: its bytes as they stand in memory, or as a
-/// number.
-fn checksums(id: &str) -> Option<[u32; 2]> {
-    let digits = id.get(..8).filter(|_| id.len() == 8 || (id.len() == 32 && id.ends_with(&"0".repeat(24))))?;
-    u32::from_str_radix(digits, 16).ok().map(|number| [number.swap_bytes(), number])
 }
 
 /// What a loader puts into memory: {address, bytes of the file, offset in the file}, in the file's own addresses.
@@ -248,8 +220,8 @@ mod tests {
         let shell = Path::new("/bin/sh").canonicalize().unwrap();
         let id = Binary::load(&shell, &Search::default()).unwrap().build_id().to_owned();
         let (first, rest) = id.split_at(2);
-        let kept = format!(".debug/.build-id/{first}/{rest}/elf");
-        for place in [kept, format!(".cache/debuginfod_client/{id}/executable")] {
+        let kept = format!(".debug/.build-id/{first}/{rest}");
+        for place in [format!("{kept}/elf"), kept, format!(".cache/debuginfod_client/{id}/executable")] {
             let home = Home::with("copies", &place, &std::fs::read(&shell).unwrap());
             assert_eq!(home.found("/gone/sh", &id, &[]), [Ok(id.clone())]);
         }
@@ -268,6 +240,19 @@ mod tests {
         shell[0x28..0x30].fill(0xfe);
         assert_eq!(parts(&shell), Ok(whole));
         assert!(parts(b"text").is_err());
+    }
+
+    #[test]
+    fn a_debug_file_is_not_the_binary_whose_name_it_has() {
+        let home = Home::with("debug", "bin/program", &crate::elf::file(0x1000, &[0x90, 0xc3], &[]));
+        let (folder, path) = (home.0.join("debug"), home.0.join("bin/program"));
+        std::fs::create_dir(&folder).unwrap();
+        std::fs::write(folder.join("program"), crate::elf::debug_file(0x1000, &[0x90, 0xc3], &[])).unwrap();
+        let found = Files::new(std::slice::from_ref(&folder)).find(path.to_str().unwrap(), "").unwrap();
+        assert_eq!(found.path(), path);
+        let refused = Files::new(std::slice::from_ref(&folder)).find("/gone/program", "").err().unwrap();
+        let debug = folder.join("program").display().to_string();
+        assert_eq!(refused, format!("{debug}: {IS_DEBUG_FILE}"));
     }
 
     #[test]
@@ -326,6 +311,12 @@ mod tests {
         assert_eq!(files.open(&one).unwrap().code(0), shell);
         let refused = format!("{}: more than 5 bytes when unpacked", two.display());
         assert_eq!(files.open(&two).err(), Some(refused));
+    }
+
+    #[test]
+    fn debug_files_are_where_a_copy_of_a_machines_files_has_them() {
+        let search = search(&[PathBuf::from("/copy")]);
+        assert_eq!(search.folders, ["/copy", "/copy/usr/lib/debug", "/usr/lib/debug"].map(PathBuf::from));
     }
 
     const PROGRAM: &[u8] = b"\

@@ -22,6 +22,7 @@ mod gaps;
 mod given;
 mod griffin;
 mod guests;
+mod identity;
 mod ids;
 mod jit;
 mod json;

@@ -4,7 +4,8 @@ mod switches;
 
 use crate::contradictions::Contradictions;
 use crate::conversion::Conversion;
-use crate::files::{has_other, is, is_other, loaded, Files};
+use crate::files::{loaded, Files};
+use crate::identity::{has_other, is, is_other};
 use crate::ids::Impossible;
 use crate::json::{parse, Node};
 use crate::on_core::Sign;

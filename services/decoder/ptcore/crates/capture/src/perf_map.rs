@@ -92,7 +92,7 @@ fn function(line: &str) -> Option<Function> {
     let number = |text: &str| u64::from_str_radix(text.trim_start_matches("0x"), 16).ok();
     let (address, size, name) = (number(address)?, number(size)?, name.trim().to_owned());
     let sound = size > 0 && address.checked_add(size).is_some() && !name.is_empty();
-    sound.then_some(Function { address, size, name })
+    sound.then_some(Function { address, size, name, ..Function::default() })
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Packets in a file of their own, with code given by hand and records of the kernel beside them.
 
-use crate::files::search;
+use crate::files::{search, IS_DEBUG_FILE};
 use crate::spaces::{Content, Mapping, Spaces};
 use crate::timeline::attach;
 use crate::{perf, Bytes, Capture, CaptureError, Kind, Of, Options, RawImage, Stream};
@@ -44,6 +44,7 @@ fn mapping(part: &RawImage, folders: &[PathBuf]) -> Result<Mapping, CaptureError
         return bad(format!("{size:#x} bytes from address {:#x} on {reach}", part.address));
     }
     let content = match Binary::load(path, &search(folders)) {
+        Ok(binary) if binary.is_debug_file() => return bad(IS_DEBUG_FILE.to_owned()),
         Ok(binary) => Content::File { binary: Arc::new(binary), offset: part.offset },
         Err(_) => {
             let start = part.offset as usize;
@@ -51,4 +52,23 @@ fn mapping(part: &RawImage, folders: &[PathBuf]) -> Result<Mapping, CaptureError
         }
     };
     Ok(Mapping { address: part.address, size, name: path.to_string_lossy().into_owned(), content })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::elf;
+    use crate::temporary::TemporaryFile;
+
+    #[test]
+    fn a_debug_file_is_no_image() {
+        let refusal = |file: Vec<u8>| {
+            let file = TemporaryFile::new(&file).unwrap();
+            let part = RawImage { file: file.0.clone(), offset: 0x1000, size: Some(2), address: 0x40_1000 };
+            mapping(&part, &[]).err().map(|error| error.to_string())
+        };
+        assert_eq!(refusal(elf::file(0x1000, &[0x90, 0xc3], &[])), None);
+        let refused = refusal(elf::debug_file(0x1000, &[0x90, 0xc3], &[])).unwrap();
+        assert!(refused.ends_with(IS_DEBUG_FILE), "{refused}");
+    }
 }

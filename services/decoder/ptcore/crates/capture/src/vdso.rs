@@ -1,6 +1,6 @@
 //! The code that the kernel itself puts into every process.
 
-use crate::files::same_id;
+use crate::identity::same_id;
 use pt_image::{Binary, Bytes, Search};
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;

@@ -15,12 +15,13 @@ pub use functions::Function;
 use crate::absent::Absent;
 use crate::bytes::Bytes;
 use crate::dwarf::{Dwarf, Frame};
-use crate::elf_file::{build_id, File};
+use crate::elf_file::{build_id, elf, is_debug_file, File};
 use crate::flatten::Range;
 use crate::landing::Catches;
 use crate::pclntab;
 use crate::sections::Sections;
 use crate::separate::{checksum, hex, Search};
+use crate::text_relocations::{completed, Completed};
 use files::{mini_debug_info, usable};
 use object::{Architecture, Object};
 use segments::Segments;
@@ -33,6 +34,9 @@ use symbols::status;
 pub struct Binary {
     path: PathBuf,
     bytes: Arc<Bytes>,
+    /// As they are once it is loaded.
+    loaded: Arc<Bytes>,
+    unknown_branches: usize,
     debug: Option<Arc<Bytes>>,
     mini: Option<Bytes>,
     build_id: String,
@@ -74,20 +78,27 @@ impl Binary {
         let mut refusal = sections.refusal();
         let mut debug = None;
         if let Some(path) = search.debug_file(path, &file) {
-            match usable(Bytes::open(&path), &build_id) {
+            match usable(Bytes::open(&path), &build_id, &file) {
                 Ok(bytes) => {
                     files.insert(0, (path, Arc::clone(debug.insert(Arc::new(bytes)))));
                 }
                 Err(error) => refusal += &format!("; the debug file {} cannot be used: {error}", path.display()),
             }
         }
+        let segments = Segments::of(&file);
+        let (loaded, unknown_branches) = match completed(&file, &bytes, &segments) {
+            Some(Completed { bytes, unknown }) => (Arc::new(Bytes::Owned(bytes)), unknown),
+            None => (Arc::clone(&bytes), 0),
+        };
         let mini = mini_debug_info(&file, &search.room);
         let mut binary = Binary {
             path: path.to_owned(),
             build_id,
             symbol_status: String::new(),
             sections: Arc::clone(&sections),
-            segments: Segments::of(&file),
+            loaded,
+            unknown_branches,
+            segments,
             start: Some(file.entry()).filter(|&entry| entry != 0),
             functions: Vec::new(),
             ranges: Vec::new(),
@@ -116,6 +127,12 @@ impl Binary {
     /// GNU build id in hex, empty when there is none.
     pub fn build_id(&self) -> &str {
         &self.build_id
+    }
+
+    /// Whether it is the separate debug file of a binary: nothing of it is code.
+    pub fn is_debug_file(&self) -> bool {
+        // By its own section headers: where they tell no symbols those of the segments stand in for them.
+        elf(&self.bytes).is_ok_and(|file| is_debug_file(&file))
     }
 
     /// What LLDB tells a file without a build id by (`ObjectFileELF::GetUUID`): the checksum of its debug file as its
@@ -181,6 +198,16 @@ impl Binary {
     /// The file's bytes from `offset` on.
     pub fn code(&self, offset: u64) -> &[u8] {
         usize::try_from(offset).ok().and_then(|offset| self.bytes.get(offset..)).unwrap_or_default()
+    }
+
+    /// The same as they are once it is loaded, as far as branches go.
+    pub(crate) fn loaded(&self, offset: u64) -> &[u8] {
+        usize::try_from(offset).ok().and_then(|offset| self.loaded.get(offset..)).unwrap_or_default()
+    }
+
+    /// How many branches are to functions of other files, which were only found as it was loaded: they are no instructions.
+    pub fn unknown_branches(&self) -> usize {
+        self.unknown_branches
     }
 
     /// The bytes of its separate debug file, where one was found.

@@ -49,7 +49,8 @@ impl Caches {
     /// into every process is no file of any path: perf calls it `vdso`.
     pub fn kept_by_perf(folder: &Path, build_id: &str) -> Vec<PathBuf> {
         let Some(by_id) = by_id(folder, build_id) else { return Vec::new() };
-        vec![by_id.join("elf"), by_id.join("vdso"), folder.join("[vdso]").join(build_id).join("vdso")]
+        // Before Linux 4.9 the link was one to the file itself.
+        vec![by_id.join("elf"), by_id.join("vdso"), folder.join("[vdso]").join(build_id).join("vdso"), by_id]
     }
 
     fn candidates(&self, kept: Vec<PathBuf>, build_id: &str, fetched: &str) -> Vec<PathBuf> {

@@ -5,7 +5,7 @@ mod overlaid;
 pub use overlaid::{Headers, Overlaid};
 
 use object::read::elf::{ElfFile, FileHeader, ProgramHeader};
-use object::{elf, Endianness, Object, ObjectSection};
+use object::{elf, Endianness, Object, ObjectSection, SectionFlags};
 
 /// The names of a file's sections have so many bytes at most, also where several sections share one: they are read over
 /// and over. Object files with a section for each function have some megabytes.
@@ -52,6 +52,14 @@ fn noted<'d, Elf: FileHeader<Endian = Endianness>>(file: &ElfFile<'d, Elf, Overl
         let is_id = note.name() == elf::ELF_NOTE_GNU && note.n_type(endian) == elf::NT_GNU_BUILD_ID;
         is_id.then_some(note.desc())
     })
+}
+
+/// Whether the code is in another file: this one has its sections without what was in them (`objcopy --only-keep-debug`,
+/// `eu-strip -f`). The program headers may still speak of bytes, those of other sections.
+pub fn is_debug_file(file: &File<'_>) -> bool {
+    let runs = |flags| matches!(flags, SectionFlags::Elf { sh_flags, .. } if sh_flags.contains(elf::SHF_EXECINSTR));
+    let mut code = file.sections().filter(|section| runs(section.flags()) && section.size() > 0).peekable();
+    code.peek().is_some() && code.all(|section| section.file_range().is_none())
 }
 
 /// Whether the section headers are the file's own: symbols name sections by their numbers there.

@@ -28,6 +28,7 @@ mod separate;
 mod swift;
 mod symbol_names;
 mod symbols;
+mod text_relocations;
 mod unwind;
 mod xz;
 
@@ -45,5 +46,6 @@ pub use place::{Place, Symbols};
 pub use room::Room;
 pub use separate::{hex, Search};
 pub use symbol_names::SymbolNames;
-pub use symbols::Source;
+pub use symbols::{Binding, Source};
+pub use text_relocations::branch_opcode;
 pub use xz::unpack as unpack_xz;

@@ -36,14 +36,23 @@ pub fn checksum(file: &File<'_>, bytes: &[u8]) -> u32 {
 }
 
 impl Search {
-    /// The debug file of the binary at `path`, by build id, then by the link's name and checksum.
+    /// The debug file of the binary at `path`, by build id, then by the link's name and checksum, then by its own name.
     pub(crate) fn debug_file(&self, path: &Path, file: &File<'_>) -> Option<PathBuf> {
         if self.debug.is_some() {
             return self.debug.clone();
         }
         let build_id = id_of(file);
         let by_id = self.by_build_id(build_id).into_iter().find(|path| has_build_id(path, build_id));
-        by_id.or_else(|| self.linked(path, file, build_id))
+        by_id.or_else(|| self.linked(path, file, build_id)).or_else(|| self.namesake(path, build_id))
+    }
+
+    /// As `objcopy --only-keep-debug` leaves it in a tree of its own.
+    fn namesake(&self, path: &Path, build_id: &[u8]) -> Option<PathBuf> {
+        let path = path.canonicalize().ok()?;
+        let own = self.mapped.as_deref().unwrap_or(&path);
+        let (folder, name) = (below_root(own.parent()?)?, own.file_name()?);
+        let mut below = self.folders.iter().flat_map(|root| [root.join(folder).join(name), root.join(name)]);
+        below.find(|candidate| *candidate != path && has_build_id(candidate, build_id))
     }
 
     fn linked(&self, path: &Path, file: &File<'_>, build_id: &[u8]) -> Option<PathBuf> {

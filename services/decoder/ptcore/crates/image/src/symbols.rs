@@ -49,11 +49,22 @@ pub struct Symbol {
 }
 
 /// In the order in which one of several names for one address is chosen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Binding {
+    #[default]
     Global,
     Weak,
     Local,
+}
+
+impl Binding {
+    pub fn of<'d>(symbol: &impl ObjectSymbol<'d>) -> Binding {
+        match (symbol.is_weak(), symbol.is_local()) {
+            (true, _) => Binding::Weak,
+            (_, true) => Binding::Local,
+            _ => Binding::Global,
+        }
+    }
 }
 
 /// The function symbols of the static symbol table of `file`, whose bytes are `data`.
@@ -78,11 +89,7 @@ pub fn symbol<'d>(
     data: &[u8],
     source: Source,
 ) -> Option<Symbol> {
-    let binding = match (symbol.is_weak(), symbol.is_local()) {
-        (true, _) => Binding::Weak,
-        (_, true) => Binding::Local,
-        _ => Binding::Global,
-    };
+    let binding = Binding::of(symbol);
     let name = place_of(names.name(symbol.index())?, data)?;
     Some(Symbol { address: symbol.address(), size: symbol.size(), source, binding, name })
 }

@@ -411,6 +411,42 @@ fn what_debug_files_have_in_common() {
 }
 
 #[test]
+fn a_debug_file_of_another_checksum_is_not_that_of_a_binary_without_a_build_id() {
+    if !have(&[GCC, OBJCOPY]) {
+        return;
+    }
+    let (folder, other) = (separated(&["-Wl,--build-id=none"]), separated(&["-Wl,--build-id=none", "-O2"]));
+    let given = |folder: &Folder| Search { debug: Some(folder.join("program.debug")), ..Search::default() };
+    has_everything(&load(&folder, &given(&folder)));
+    let status = load(&folder, &given(&other)).symbol_status().to_owned();
+    assert!(status.contains("program.debug cannot be used: its checksum is "), "{status}");
+}
+
+#[test]
+fn a_debug_file_may_have_the_name_of_its_binary() {
+    if !have(&[GCC, OBJCOPY]) {
+        return;
+    }
+    let folder = separated(&[]);
+    let debug = folder.join("program.debug");
+    let root = folder.join("root");
+    let search = Search { folders: vec![root.clone()], ..Search::default() };
+    for place in [root.join("program"), root.join(folder.path().strip_prefix("/").unwrap()).join("program")] {
+        std::fs::create_dir_all(place.parent().unwrap()).unwrap();
+        std::fs::rename(&debug, &place).unwrap();
+        let binary = load(&folder, &search);
+        assert_eq!(binary.symbol_status(), "debug");
+        has_everything(&binary);
+        std::fs::rename(&place, &debug).unwrap();
+    }
+    // One of another build.
+    let other = separated(&["-O2"]);
+    std::fs::rename(other.join("program.debug"), root.join("program")).unwrap();
+    std::fs::remove_file(debug).unwrap();
+    assert!(!load(&folder, &search).symbol_status().starts_with("debug"));
+}
+
+#[test]
 fn a_pipe_is_no_binary() {
     let folder = Folder::new();
     if !have(&[("mkfifo", "coreutils")]) {

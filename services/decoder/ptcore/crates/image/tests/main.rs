@@ -13,3 +13,4 @@ mod start;
 mod stripped;
 mod stubs;
 mod support;
+mod text_relocations;

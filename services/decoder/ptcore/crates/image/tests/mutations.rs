@@ -140,6 +140,20 @@ fn programs_without_section_headers() {
 }
 
 #[test]
+fn code_that_the_dynamic_linker_completes() {
+    if !have(&[GCC, OBJCOPY]) {
+        return;
+    }
+    let folder = Folder::new();
+    folder.write("program.c", "int far();\nint near() { return far(); }\nint calls() { return near(); }\n");
+    folder.run("gcc", &["-m32", "-fno-pic", "-shared", "-nostdlib", "-Wl,-z,notext", "-o", "program", "program.c"]);
+    let whole = std::fs::read(folder.join("program")).unwrap();
+    assert_eq!(Binary::load(&folder.join("program"), &Search::default()).unwrap().unknown_branches(), 1);
+    // The relocations are in the first kilobyte, too.
+    all_survive(&folder, whole, &[0..0x400], &Search::default());
+}
+
+#[test]
 fn split_debug_information() {
     if !have(&[GCC, OBJCOPY]) {
         return;

@@ -112,7 +112,7 @@ impl<'d> Written<'d> {
 impl New<'_> {
     fn function(&self) -> Function {
         let name = String::from_utf8_lossy(self.name).into_owned();
-        Function { address: self.address, size: self.code.len() as u64, name }
+        Function { address: self.address, size: self.code.len() as u64, name, ..Function::default() }
     }
 }
 

@@ -1,6 +1,7 @@
 //! The kernel's code: from a copy of /proc/kcore, or from vmlinux moved to where it ran and the files of its modules.
 
 mod empty_pages;
+mod kallsyms;
 mod module_files;
 mod traced_calls;
 mod vmlinux;
@@ -15,6 +16,9 @@ use pt_flow::is_kernel;
 use std::collections::HashMap;
 use std::path::Path;
 use vmlinux::Vmlinux;
+
+#[cfg(test)]
+pub use module_files::UNKNOWN;
 
 /// Kernel text and modules stand above this. What system calls enter by, where the kernel hides itself from processes, may
 /// stand below (Linux 4.15 to 4.19, `__entry_SYSCALL_64_trampoline`).
@@ -36,6 +40,9 @@ const OTHER: &str = "it is of another machine, or of another boot";
 pub struct Recorded {
     /// What perf says is mapped where: the kernel itself, and its modules.
     pub mapped: Vec<Mapping>,
+    /// Kernel text that stands at another address too, where system calls enter by it: that address, size, and where it
+    /// is in the text.
+    pub entries: Vec<(u64, u64, u64)>,
     /// Functions that came to the kernel before the recording began, without their code: a copy of the kernel may have it.
     pub symbols: Vec<Mapping>,
     /// Where a symbol of the kernel was.
@@ -66,6 +73,7 @@ pub fn map(
         warnings.push(format!("{}: {AS_BUILT}", vmlinux.path().display()));
         let mut mappings: Vec<_> = all_missing("vmlinux has no code there");
         mappings.extend(vmlinux.code());
+        mappings.extend(recorded.entries.iter().filter_map(|&entry| vmlinux.entry(entry)));
         mappings.extend(module_files::code(recorded, vmlinux.addresses()?, options, warnings));
         mappings
     } else {
@@ -105,7 +113,7 @@ fn functions(
     warnings: &mut Vec<String>,
 ) -> Result<Vec<Function>, CaptureError> {
     match (&options.kallsyms, &options.vmlinux) {
-        (Some(path), _) => kallsyms(path, recorded),
+        (Some(path), _) => kallsyms::functions(path, recorded),
         (None, Some(_)) => {
             let vmlinux = Vmlinux::find(recorded, options, warnings)?;
             vmlinux.map_or_else(|| Ok(Vec::new()), |vmlinux| vmlinux.functions())
@@ -161,34 +169,6 @@ fn kcore(path: &Path, recorded: &Recorded, functions: &[Function]) -> Result<Vec
         }
     }
     Ok(mappings)
-}
-
-/// Functions of /proc/kallsyms: `address type name [module]`; they reach to the next one.
-fn kallsyms(path: &Path, recorded: &Recorded) -> Result<Vec<Function>, CaptureError> {
-    let text = Bytes::open(path).map_err(|error| CaptureError::unreadable(path, error))?;
-    let mut functions: Vec<_> = String::from_utf8_lossy(&text)
-        .lines()
-        .filter_map(|line| {
-            let mut words = line.split_ascii_whitespace();
-            let address = u64::from_str_radix(words.next()?, 16).ok().filter(|&address| address != 0)?;
-            let kind = words.next()?;
-            let name = words.next()?.to_owned();
-            matches!(kind, "t" | "T" | "w" | "W").then_some(Function { address, size: 0, name })
-        })
-        .collect();
-    if functions.is_empty() {
-        let what = "it holds no address of a function (read as root, with kernel.kptr_restrict at most 1)";
-        return Err(CaptureError::option(&path.display().to_string(), what));
-    }
-    if let Some((name, address)) = &recorded.symbol {
-        let own = functions.iter().find(|function| function.name == *name).map(|function| function.address);
-        if let Some(own) = own.filter(|own| own != address) {
-            let what = format!("it has {name} at {own:#x}, the recorded kernel had it at {address:#x}: {OTHER}");
-            return Err(CaptureError::option(&path.display().to_string(), what));
-        }
-    }
-    functions.sort_by_key(|function| function.address);
-    Ok(functions)
 }
 
 #[cfg(test)]

@@ -174,7 +174,12 @@ mod tests {
     fn what_was_there_came_with_its_function() {
         let mut changes = KernelChanges::default();
         changes.poke(100, 0x1010, vec![1], vec![2]);
-        changes.function(200, Function { address: 0x1000, size: 0x20, name: "made".to_owned() }, true, false);
+        changes.function(
+            200,
+            Function { address: 0x1000, size: 0x20, name: "made".to_owned(), ..Function::default() },
+            true,
+            false,
+        );
         changes.poke(300, 0x1010, vec![3], vec![4]);
         changes.poke(400, 0x1010, vec![4], vec![5]);
         let wanted = [(0, vec![1]), (100, vec![2]), (200, vec![3]), (300, vec![4]), (400, vec![5])];
@@ -185,7 +190,7 @@ mod tests {
     fn code_has_the_name_of_its_function_as_long_as_there_is_room() {
         let mut walk = Walk { room: 2 * (BESIDE + 8), ..Walk::default() };
         for tsc in 1..4 {
-            let function = Function { address: 0x1000, size: 4, name: "made".to_owned() };
+            let function = Function { address: 0x1000, size: 4, name: "made".to_owned(), ..Function::default() };
             walk.came(tsc, function, false, Some(&[0x90; 4].into()));
         }
         let is_named = |mapping: &Mapping| matches!(mapping.content, Content::File { .. });

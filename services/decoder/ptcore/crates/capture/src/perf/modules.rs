@@ -10,7 +10,7 @@ use object::elf::{R_X86_64_PC32, R_X86_64_PLT32};
 use object::{
     Object, ObjectSection, ObjectSymbol, RelocationFlags, RelocationTarget, SectionFlags, SectionIndex, SymbolKind,
 };
-use pt_image::{ElfFile, SymbolNames};
+use pt_image::{branch_opcode, Binding, ElfFile, SymbolNames};
 use std::collections::HashMap;
 
 const CODE: u64 = object::elf::SHF_ALLOC.0 | object::elf::SHF_EXECINSTR.0;
@@ -35,7 +35,7 @@ pub struct Module<'b> {
 /// A module's code with the branches that its relocations lead anywhere.
 pub struct Linked {
     pub code: Mapping,
-    /// Branches to functions that are not known: address and size.
+    /// Branches to functions of which nothing tells where they were: address and size.
     pub unknown: Vec<(u64, u64)>,
 }
 
@@ -104,8 +104,8 @@ impl<'b> Module<'b> {
                     None => callee.and_then(|name| known.get(name).copied()),
                 };
                 let Some(target) = target else {
-                    // Data are no matter to the flow.
-                    let opcode = branch_opcode(&self.code, at).filter(|_| symbol.section_index().is_none());
+                    // Data are no matter to the flow. Own code that did not stay is at an address that nothing tells.
+                    let opcode = branch_opcode(&self.code, at).map(|size| size as u64);
                     unknown.extend(opcode.map(|size| (place.wrapping_sub(size), size + 4)));
                     continue;
                 };
@@ -126,7 +126,8 @@ impl<'b> Module<'b> {
             if named_bytes > self.bytes.len() {
                 return Err("its functions' names have more bytes than the file".to_owned());
             }
-            functions.push(Function { address, size: symbol.size(), name: String::from_utf8_lossy(name).into_owned() });
+            let (size, name) = (symbol.size(), String::from_utf8_lossy(name).into_owned());
+            functions.push(Function { address, size, name, binding: Binding::of(&symbol) });
         }
         Ok(functions)
     }
@@ -135,15 +136,6 @@ impl<'b> Module<'b> {
     fn place<'d>(&self, symbol: &impl ObjectSymbol<'d>) -> Option<u64> {
         let place = self.places.get(&symbol.section_index()?)?;
         Some(self.address.wrapping_add(place.wrapping_add(symbol.address())))
-    }
-}
-
-/// Bytes of the opcode in front of the displacement at this place, of a direct call or jump.
-fn branch_opcode(code: &[u8], at: usize) -> Option<u64> {
-    match code.get(..at)? {
-        [.., 0xe8 | 0xe9] => Some(1),
-        [.., 0x0f, 0x80..=0x8f] => Some(2),
-        _ => None,
     }
 }
 
@@ -157,6 +149,7 @@ fn runs<'d>(section: &impl ObjectSection<'d>) -> bool {
 #[cfg(test)]
 mod tests {
     use crate::elf::{self, Function};
+    use crate::perf::kernel::UNKNOWN;
     use crate::perf::recording::{halves, named, runs, text, words, Folder, Pipe};
     use crate::unpacked::tests::{gzip, zstd};
     use crate::{Capture, Options};
@@ -214,7 +207,7 @@ helper:
 
     /// The same, but of the modules what runs from these addresses on.
     fn ran(folder: &Folder, modules: &[(&str, Option<[u8; 20]>)], begins: &[u64]) -> Capture {
-        let at = |address, name: &str| Function { address, size: 2, name: name.to_owned() };
+        let at = |address, name: &str| Function { address, size: 2, name: name.to_owned(), ..Function::default() };
         let (text_at, work_at) = (at(0xffff_ffff_8100_0000, "_text"), at(0xffff_ffff_8100_0002, "kernel_work"));
         let code = [0x90, 0xc3, 0x90, 0x90, 0xc3];
         let vmlinux = folder.add("vmlinux", &elf::file(text_at.address, &code, &[&text_at, &work_at]));
@@ -270,13 +263,27 @@ helper:
         let modules = ["/lib/modules/6.1.0/send.ko", "/lib/modules/6.1.0/net.ko"].map(|name| (name, None));
         // The nop in front of the call.
         let capture = ran(&folder, &modules[..1], &[MODULE_AT]);
-        let what = "a branch to a function that no symbol of the kernel or of another module names";
+        let what = UNKNOWN;
         assert_eq!(capture.warnings, [format!("{}: 1 times {what}", modules[0].0)]);
         assert_eq!(runs(&capture), [(7, vec![2, 1])]);
         assert_eq!(capture.memory().why_no_code(0, MODULE_AT + 1), format!("{}: {what}", modules[0].0));
         folder.add("net.ko", &net);
         let capture = ran(&folder, &modules, &[MODULE_AT]);
         assert_eq!((capture.warnings.as_slice(), runs(&capture)), (&[][..], vec![(7, vec![2, 6])]));
+    }
+
+    #[test]
+    fn a_call_of_what_was_there_while_the_module_began_leads_to_where_nothing_tells() {
+        let folder = Folder::new("beginning-module");
+        let calls = ".text\n.globl work\n.type work, @function\nwork:\nnop\ncall setup\nnop\nret\n\
+                     .section .init.text, \"ax\"\nsetup:\nnop\nret\n";
+        let Some(module) = built(&folder, calls) else { return };
+        folder.add("begins.ko", &module);
+        let name = "/lib/modules/6.1.0/begins.ko";
+        let capture = ran(&folder, &[(name, None)], &[MODULE_AT]);
+        assert_eq!(capture.warnings, [format!("{name}: 1 times {UNKNOWN}")]);
+        assert_eq!(runs(&capture), [(7, vec![2, 1])]);
+        assert_eq!(capture.memory().why_no_code(0, MODULE_AT + 1), format!("{name}: {UNKNOWN}"));
     }
 
     #[test]

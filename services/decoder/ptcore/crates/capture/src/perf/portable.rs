@@ -61,6 +61,7 @@ impl Portables {
                     address: function.address - address + offset,
                     size: function.size.min(end - function.address),
                     name: function.name.clone(),
+                    binding: function.binding,
                 };
                 let functions: Vec<_> = named.iter().map(own).collect();
                 let binary = elf::binary(name, &[(offset, &code)], &functions.iter().collect::<Vec<_>>()).ok()?;

@@ -65,8 +65,17 @@ impl Pipe {
 
     /// CPUID of the header.
     pub fn cpu(&mut self, name: &str) {
-        let name = text(name);
-        self.record(80, 0, &[words(&[9]), halves(&[name.len() as u32]), name].concat());
+        self.feature(9, name);
+    }
+
+    /// Release of the kernel in the header.
+    pub fn release(&mut self, name: &str) {
+        self.feature(4, name);
+    }
+
+    fn feature(&mut self, number: u64, value: &str) {
+        let value = text(value);
+        self.record(80, 0, &[words(&[number]), halves(&[value.len() as u32]), value].concat());
     }
 
     pub fn record(&mut self, kind: u32, misc: u16, body: &[u8]) {
@@ -191,7 +200,10 @@ pub fn losses(capture: &Capture) -> Vec<(usize, usize, Reason)> {
 }
 
 pub fn program(folder: &Folder, name: &str, code: &[u8]) {
-    folder.add(name, &elf::file(USER, code, &[&Function { address: USER, size: 4, name: "work".to_owned() }]));
+    folder.add(
+        name,
+        &elf::file(USER, code, &[&Function { address: USER, size: 4, name: "work".to_owned(), ..Function::default() }]),
+    );
 }
 
 pub fn kcore(folder: &Folder) -> Options {

@@ -40,6 +40,10 @@ const AUX_PARTIAL: u64 = 4;
 /// took since, and its size that of the buffer (arch/x86/events/intel/pt.c of Linux, pt_event_stop).
 const AUX_OVERWRITE: u64 = 2;
 
+/// What of a library's branches is not in its file.
+const COMPLETED: &str =
+    "to other files, which it was told as it was loaded (DT_TEXTREL): there is a loss at each (bad-instruction)";
+
 struct Sideband<'o> {
     options: &'o Options,
     files: Files,
@@ -219,6 +223,10 @@ impl<'o> Sideband<'o> {
                         let by_file = self.build_ids.get(&format!("{file}]")).cloned().unwrap_or_default();
                         self.kernel.build_id = if build_id.is_empty() { by_file } else { build_id };
                     }
+                    // In place of the offset stands where the code is that is there (machine__create_extra_kernel_map).
+                    if name == "__entry_SYSCALL_64_trampoline" && is_kernel(offset) {
+                        self.kernel.entries.push((address, size, offset));
+                    }
                     let content = Content::Missing { reason: String::new() };
                     self.kernel.mapped.push(Mapping { address, size, name, content });
                 } else {
@@ -271,7 +279,7 @@ impl<'o> Sideband<'o> {
             }
             Event::Lost { count } => self.lost = self.lost.saturating_add(count),
             Event::Ksymbol { address, size, out_of_line, gone, name } => {
-                let function = Function { address, size: size.into(), name };
+                let function = Function { address, size: size.into(), name, ..Function::default() };
                 self.kernel_changes.function(tsc, function, out_of_line, gone);
             }
             Event::TextPoke { address, old, new } => self.kernel_changes.poke(tsc, address, old, new),
@@ -312,7 +320,13 @@ impl<'o> Sideband<'o> {
                 _ => Err(reason),
             });
             match found {
-                Ok(binary) => Content::File { binary, offset },
+                Ok(binary) => {
+                    if binary.unknown_branches() > 0 {
+                        let count = binary.unknown_branches();
+                        self.miss(name, &format!("{count} branches of it are {COMPLETED}"));
+                    }
+                    Content::File { binary, offset }
+                }
                 Err(reason) => {
                     let place = (address, size, offset);
                     let portable = self.portables.map(&self.files, &mut self.written, pid, place, (file, build_id));

@@ -8,8 +8,15 @@ use crate::xz;
 use object::{Object, ObjectSection};
 use std::io;
 
-pub fn usable(debug: io::Result<Bytes>, build_id: &str) -> Result<Bytes, String> {
+/// The debug file, if it may be the one of the binary: by build id, and where that has none, by what its `.gnu_debuglink` says.
+pub fn usable(debug: io::Result<Bytes>, build_id: &str, binary: &File<'_>) -> Result<Bytes, String> {
     let debug = debug.map_err(|error| error.to_string())?;
+    if let (true, Ok(Some((_, wanted)))) = (build_id.is_empty(), binary.gnu_debuglink()) {
+        let own = crc32fast::hash(&debug);
+        if own != wanted {
+            return Err(format!("its checksum is {own:08x}, and {wanted:08x} is wanted"));
+        }
+    }
     let file = elf(&debug)?;
     let other = hex(id_of(&file));
     if !build_id.is_empty() && !other.is_empty() && other != build_id {

@@ -19,7 +19,7 @@ impl CodeMemory for Image {
         let room = usize::try_from(end - address).unwrap_or(usize::MAX);
         let Section { space, content } = &self.sections[section as usize];
         let bytes = match content {
-            Content::File { delta } => self.binary(*space)?.code(address.wrapping_sub(*delta)),
+            Content::File { delta } => self.binary(*space)?.loaded(address.wrapping_sub(*delta)),
             Content::Code { address: base, bytes, .. } => bytes.get(usize::try_from(address - base).ok()?..)?,
             Content::Missing => return None,
         };

@@ -11,8 +11,10 @@ use std::sync::Arc;
 
 /// Code of modules is taken up to this size, of all together: a kernel has some tens of megabytes.
 const MAX_MODULES: u64 = 1 << 28;
+/// So many of the first separators of a name are tried either way.
+const MAX_MIXED: usize = 4;
 const PACKED: [&str; 3] = [".xz", ".gz", ".zst"];
-const UNKNOWN: &str = "a branch to a function that no symbol of the kernel or of another module names";
+pub const UNKNOWN: &str = "a branch to a function, and no file of the kernel or of a module tells where it was";
 const KCORE: &str = "a kcore would have its code";
 
 /// Of the modules whose files are there, and of the others why not. `known`: where functions of the kernel are.
@@ -75,8 +77,25 @@ fn file_names(name: &str) -> Vec<String> {
     }
     // Of one that perf found no file of it knows the name that the kernel has for it.
     let own = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).filter(|name| !name.contains('.'));
-    let own = own.into_iter().flat_map(|name| [name.to_owned(), name.replace('_', "-")]);
+    let own = own.into_iter().flat_map(spellings);
     own.flat_map(|name| ["", ".xz", ".gz", ".zst"].map(|end| format!("{name}.ko{end}"))).collect()
+}
+
+/// The kernel has `_` for each `-` in the name of the file, which may have both (`chacha-x86_64`).
+fn spellings(name: &str) -> Vec<String> {
+    let mut all = vec![String::new()];
+    for (number, part) in name.split('_').enumerate() {
+        let separators: &[&str] = match number {
+            0 => &[""],
+            1..=MAX_MIXED => &["_", "-"],
+            _ => &["_"],
+        };
+        all = separators
+            .iter()
+            .flat_map(|separator| all.iter().map(move |one| format!("{one}{separator}{part}")))
+            .collect();
+    }
+    all
 }
 
 fn read<'b>(mapping: &Mapping, file: &'b Result<Arc<Binary>, String>, room: &mut u64) -> Result<Module<'b>, String> {
@@ -87,4 +106,17 @@ fn read<'b>(mapping: &Mapping, file: &'b Result<Arc<Binary>, String>, room: &mut
     let module = Module::of(binary.code(0), mapping.address)?;
     *room = room.saturating_sub(module.size());
     Ok(module)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_of_the_kernel_is_that_of_a_file_with_either_separator() {
+        assert_eq!(spellings("net"), ["net"]);
+        assert_eq!(spellings("chacha_x86_64"), ["chacha_x86_64", "chacha-x86_64", "chacha_x86-64", "chacha-x86-64"]);
+        assert_eq!(spellings("a_b_c_d_e_f_g").len(), 1 << MAX_MIXED);
+        assert!(file_names("[nls_iso8859_1]").contains(&"nls_iso8859-1.ko.xz".to_owned()));
+    }
 }

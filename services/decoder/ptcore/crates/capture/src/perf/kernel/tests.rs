@@ -47,7 +47,7 @@ fn a_kcore_holds_the_code_and_kallsyms_the_names_until_the_kernel_changes_it() {
 
 #[test]
 fn vmlinux_is_moved_to_where_its_text_was() {
-    let text = Function { address: 0xffff_ffff_8100_0000, size: 4, name: "_text".to_owned() };
+    let text = Function { address: 0xffff_ffff_8100_0000, size: 4, name: "_text".to_owned(), ..Function::default() };
     let vmlinux = TemporaryFile::new(&elf::file(text.address, &CODE, &[&text])).unwrap();
     let options = Options { vmlinux: Some(vmlinux.0.clone()), ..Options::default() };
     let symbol = Some(("_text".to_owned(), 0xffff_ffff_a000_0000));
@@ -186,8 +186,28 @@ fn vmlinux_is_found_by_the_build_id_of_the_recorded_kernel() {
 }
 
 #[test]
+fn vmlinux_may_stand_where_systems_have_it() {
+    let folder = Folder::new("vmlinux-places");
+    let Some(vmlinux) = build(&folder, "built") else { return };
+    for place in ["boot/vmlinux-6.1.0-x", "lib/modules/6.1.0-x/vmlinux", "usr/lib/debug/lib/modules/6.1.0-x/vmlinux"] {
+        let place = folder.0.join(place);
+        std::fs::create_dir_all(place.parent().unwrap()).unwrap();
+        std::fs::copy(&vmlinux, &place).unwrap();
+        let mut pipe = recording();
+        pipe.release("6.1.0-x");
+        assert_eq!(runs(&pipe.open(&folder, Options::default())), [(7, vec![5, 3, 0])], "{}", place.display());
+        std::fs::remove_file(place).unwrap();
+    }
+}
+
+#[test]
 fn functions_of_a_vmlinux_are_not_traced_and_keep_their_names() {
-    let at = |offset, size, name: &str| Function { address: LINKED + offset, size, name: name.to_owned() };
+    let at = |offset, size, name: &str| Function {
+        address: LINKED + offset,
+        size,
+        name: name.to_owned(),
+        ..Function::default()
+    };
     let functions = [at(0, 7, "_text"), at(7, 1, "__fentry__")];
     // call, nop, ret; ret.
     let code = [0xe8, 2, 0, 0, 0, 0x90, 0xc3, 0xc3];
@@ -226,8 +246,20 @@ fn a_program_is_no_vmlinux() {
 }
 
 #[test]
+fn a_part_of_the_kernels_file_without_code_is_no_vmlinux() {
+    let mut file = elf::file(LINKED, &CODE, &[]);
+    let sections = u64::from_le_bytes(file[0x28..0x30].try_into().unwrap()) as usize;
+    // Of `.text` the flags: SHF_ALLOC alone.
+    file[sections + 64 + 8] = 2;
+    let file = TemporaryFile::new(&file).unwrap();
+    let options = Options { vmlinux: Some(file.0.clone()), ..Options::default() };
+    let error = map(&mut Spaces::default(), &Recorded::default(), &options, &mut Vec::new()).unwrap_err();
+    assert!(error.to_string().ends_with(vmlinux::NO_CODE), "{error}");
+}
+
+#[test]
 fn a_vmlinux_of_which_nothing_says_whether_it_is_the_recorded_kernel_is_told() {
-    let text = Function { address: LINKED, size: 4, name: "_text".to_owned() };
+    let text = Function { address: LINKED, size: 4, name: "_text".to_owned(), ..Function::default() };
     let symbol = Some(("_text".to_owned(), BOOTED));
     let told = |functions: &[&Function], symbol: &Option<(String, u64)>| {
         let vmlinux = TemporaryFile::new(&elf::file(LINKED, &CODE, functions)).unwrap();
@@ -317,6 +349,32 @@ fn what_a_kcore_holds_below_the_text_is_taken_where_perf_says_that_the_kernel_is
     let capture = pipe.open(&folder, Options { kcore: Some(kcore), ..Options::default() });
     assert_eq!(runs(&capture), [(7, vec![2, 2, 0])]);
     assert_eq!(capture.memory().why_no_code(0, memory), "nothing was mapped there");
+}
+
+#[test]
+fn what_system_calls_enter_by_is_text_of_vmlinux_at_another_address() {
+    let folder = Folder::new("vmlinux-trampoline");
+    let trampoline = 0xffff_fe00_0000_6000;
+    let at = |offset, name: &str| Function {
+        address: LINKED + offset,
+        size: 2,
+        name: name.to_owned(),
+        ..Function::default()
+    };
+    let functions = [at(0, "_text"), at(2, "entry_SYSCALL_64_trampoline")];
+    let vmlinux = folder.add("linked", &elf::file(LINKED, &CODE, &functions.iter().collect::<Vec<_>>()));
+    let mut pipe = Pipe::new();
+    let own = (trampoline, BOOTED + 2, "__entry_SYSCALL_64_trampoline");
+    for (address, offset, name) in [(BOOTED, BOOTED, "[kernel.kallsyms]_text"), own] {
+        let place = [halves(&[u32::MAX, 0]), words(&[address, 0x1000, offset])].concat();
+        pipe.event(1, 1, &[place, text(name)].concat(), (u32::MAX, 0, 0, 0));
+    }
+    pipe.enters((7, 7, 10, 0));
+    pipe.ran(0, &[(100, BOOTED), (200, trampoline), (300, trampoline + 2)]);
+    let capture = pipe.open(&folder, Options { vmlinux: Some(vmlinux), ..Options::default() });
+    // Behind it the file has no more text.
+    assert_eq!(runs(&capture), [(7, vec![2, 2, 0])]);
+    assert_eq!(named(&capture, trampoline + 1), "entry_SYSCALL_64_trampoline");
 }
 
 #[test]

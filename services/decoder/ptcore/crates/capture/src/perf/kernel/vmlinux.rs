@@ -2,17 +2,21 @@
 
 use super::{traced_calls, Addresses, Recorded, TEXT};
 use crate::elf::Function;
-use crate::files::{loaded, same_id, Files, Loaded};
+use crate::files::{loaded, Files, Loaded};
+use crate::identity::same_id;
 use crate::perf::modules::NOP5;
 use crate::spaces::{Content, Mapping};
 use crate::{CaptureError, Options};
-use object::{Object, ObjectSymbol, SymbolIndex, SymbolKind};
-use pt_image::{Binary, SymbolNames};
+use object::{Object, ObjectSection, ObjectSymbol, SectionKind, SymbolIndex, SymbolKind};
+use pt_image::{Binary, Binding, SymbolNames};
 use std::path::Path;
 use std::sync::Arc;
 
 /// What its code belongs to.
 const NAME: &str = "[kernel]";
+/// Debian's packages of the kernel's headers have such a one, with the types of the kernel (BTF).
+pub const NO_CODE: &str =
+    "none of its sections has code: it is a part of the kernel's file, as packages with headers have it";
 
 pub struct Vmlinux {
     binary: Arc<Binary>,
@@ -38,6 +42,9 @@ impl Vmlinux {
     /// As far as the recorded symbol was.
     fn moved(binary: Arc<Binary>, recorded: &Recorded, warnings: &mut Vec<String>) -> Result<Vmlinux, CaptureError> {
         let refuse = |what: String| refusal(&binary, what);
+        if !has_code(&binary) {
+            return Err(refuse(NO_CODE.to_owned()));
+        }
         let parts = loaded(binary.code(0)).map_err(refuse)?;
         let code = parts.iter().find(|part| part.executable && part.address >= TEXT);
         let none = || refuse(format!("no part of it is code at {TEXT:#x} or above: it is no kernel"));
@@ -82,6 +89,19 @@ impl Vmlinux {
         mappings
     }
 
+    /// What of the text stands at another address, of that size at most: the address, the size, and where it is in the text.
+    pub fn entry(&self, (address, size, text): (u64, u64, u64)) -> Option<Mapping> {
+        let linked = text.wrapping_sub(self.slide);
+        let inside = |part: &Loaded| linked.checked_sub(part.address).filter(|&inside| inside < part.size);
+        let executable = self.parts.iter().filter(|part| part.executable);
+        let (part, inside) = executable.filter_map(|part| Some((part, inside(part)?))).next()?;
+        let offset = part.offset.checked_add(inside)?;
+        let there = (part.size - inside).min(self.binary.code(offset).len() as u64);
+        let content = Content::File { binary: Arc::clone(&self.binary), offset };
+        let mapping = Mapping { address, size: size.min(there), name: NAME.to_owned(), content };
+        (mapping.size > 0).then_some(mapping)
+    }
+
     fn traced_calls(&self, code: &[Mapping]) -> Vec<u64> {
         // The parts of a crafted file may all be the same bytes.
         let mut room = self.binary.code(0).len() as u64;
@@ -120,11 +140,19 @@ impl Vmlinux {
             }
             let (address, name) =
                 (symbol.address().wrapping_add(self.slide), String::from_utf8_lossy(name).into_owned());
-            functions.push(Function { address, size: symbol.size(), name });
+            functions.push(Function { address, size: symbol.size(), name, binding: Binding::of(&symbol) });
         }
         functions.sort_by_key(|function| function.address);
         Ok(functions)
     }
+}
+
+/// By its own section headers, where it has any: what is executable of a file may be other sections.
+fn has_code(binary: &Binary) -> bool {
+    pt_image::elf(binary.code(0)).map_or(true, |file| {
+        let mut sections = file.sections().peekable();
+        sections.peek().is_none() || sections.any(|section| section.kind() == SectionKind::Text)
+    })
 }
 
 fn refusal(binary: &Binary, what: String) -> CaptureError {
@@ -149,7 +177,16 @@ fn with_id(recorded: &Recorded, options: &Options) -> Option<Arc<Binary>> {
         return None;
     }
     let mut files = Files::new(&options.symbols);
-    let names = ["vmlinux".to_owned(), format!("/usr/lib/debug/boot/vmlinux-{}", recorded.release)];
+    // Where perf looks (`vmlinux_path` in Linux's tools/perf/util/symbol.c), and where Fedora's kernels have it.
+    let release = &recorded.release;
+    let names = [
+        "vmlinux".to_owned(),
+        format!("/boot/vmlinux-{release}"),
+        format!("/usr/lib/debug/boot/vmlinux-{release}"),
+        format!("/lib/modules/{release}/build/vmlinux"),
+        format!("/lib/modules/{release}/vmlinux"),
+        format!("/usr/lib/debug/lib/modules/{release}/vmlinux"),
+    ];
     let packed = |name: &String| ["", ".gz", ".xz", ".zst"].map(|ending| format!("{name}{ending}"));
     names.iter().flat_map(packed).find_map(|name| files.find(&name, wanted).ok())
 }

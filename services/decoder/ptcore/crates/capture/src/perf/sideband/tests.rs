@@ -1,11 +1,13 @@
 //! What records of the kernel make of the code and the threads of a stream.
 
+use super::COMPLETED;
 use crate::perf::recording::{
     halves, kcore, named, program, runs, text, words, Folder, Id, Pipe, KERNEL, NOP_RET, TWO_NOPS_RET, USER,
 };
 use crate::{pieces, Options, Stream, Switch};
 use pt_flow::Config;
 use pt_packet::{writer::write, Compression, Ip, Packet};
+use std::process::Command;
 
 #[test]
 fn a_text_poke_changes_the_kernel_from_its_time_on() {
@@ -165,6 +167,25 @@ fn a_program_of_32_bits_has_a_vdso_of_its_own() {
     assert_eq!(capture.warnings, [format!("[vdso], mapped 1 times: {why}")]);
     let last = capture.streams[0].epochs.last().unwrap().1;
     assert_eq!(capture.memory().why_no_code(last, LOW), format!("[vdso]: {why}"));
+}
+
+#[test]
+fn branches_that_a_library_was_told_as_it_was_loaded_are_told() {
+    let folder = Folder::new("text-relocations");
+    let source = folder.add("library.s", b".globl work\n.type work, @function\nwork: nop\ncall outside\nret\n");
+    let mut cc = Command::new("cc");
+    cc.args(["-m32", "-nostdlib", "-shared", "-Wl,-z,notext", "-Wa,--noexecstack"]);
+    match cc.arg(source).arg("-o").arg(folder.0.join("library.so")).status() {
+        Ok(status) => assert!(status.success()),
+        Err(error) => return eprintln!("skipped: no C compiler: {error}"),
+    }
+    let mut pipe = Pipe::new();
+    pipe.maps((7, 7, 0, 0), 0xf7d0_0000, 0x1000, 0x1000, "/library.so");
+    pipe.enters((7, 7, 10, 0));
+    pipe.ran(0, &[(100, 0xf7d0_0000)]);
+    let capture = pipe.open(&folder, Options::default());
+    assert_eq!(capture.warnings, [format!("/library.so, mapped 1 times: 1 branches of it are {COMPLETED}")]);
+    assert_eq!(runs(&capture), [(7, vec![1])]);
 }
 
 #[test]
