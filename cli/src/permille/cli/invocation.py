@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
+from permille.cli.rendering.table_layout import UNBOUNDED
 from permille.cli.rendering.terminal_text import escaped_lines
 from permille.cli.standard_streams import nobody_reads
 from rich.console import Console
@@ -106,6 +107,10 @@ class Invocation:
 
 
 class _Lines(Console):
+    def print(self, *objects: Any, **options: Any) -> None:
+        """Where a terminal has no room for a line it has the rest of it below."""
+        super().print(*objects, **{"crop": False, **options})
+
     def render_str(self, text: str, **options: Any) -> Text:
         """Without what would steer the terminal: rich's own styles come behind it."""
         return super().render_str(escaped_lines(text), **options)
@@ -116,8 +121,8 @@ class _Lines(Console):
 
 
 def console_for(terminal: bool) -> Console:
-    """A console on standard output; not on a terminal it is 160 columns wide."""
-    return _Lines(highlight=False) if terminal else _Lines(highlight=False, width=160)
+    """A console on standard output."""
+    return _Lines(highlight=False) if terminal else _Lines(highlight=False, width=UNBOUNDED)
 
 
 def command(function: Callable[..., None]) -> Callable[..., None]:

@@ -113,6 +113,5 @@ def report(
         invocation.print_json(report_json(found, sort or Order.SELF, top))
         return
     for part in report_text(found, [sort] if sort else [Order.SELF, Order.TOTAL], top):
-        # Where a terminal has no room for a table's columns it has the line's rest below.
-        invocation.console.print(part, crop=False)
+        invocation.console.print(part)
     invocation.notes.print(invocation.hint("report", f"{found.session.session_id} --html report.html"), markup=False)
