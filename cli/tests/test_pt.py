@@ -432,6 +432,43 @@ def test_a_file_of_somebody_else_is_denied(denied: Path, command: list[str]) -> 
     assert "Usage" not in as_somebody_else(*command, denied).stderr
 
 
+@pytest.mark.parametrize("mode", [0, 0o600])
+@pytest.mark.parametrize("command", [["pt", "stat"], ["import"]])
+def test_a_folder_of_somebody_else_is_denied(denied: Path, command: list[str], mode: int) -> None:
+    bundle = denied.parent / "bundle"
+    bundle.mkdir()
+    (bundle / "trace.json").write_text("{}")
+    bundle.chmod(mode)
+    done = as_somebody_else(*command, bundle, "--json")
+    error = json.loads(done.stderr)["error"]
+    assert (done.returncode, error["reason"], error["help"].endswith(f"chmod a+rx {bundle}")) == (
+        5,
+        "FOLDER_DENIED",
+        True,
+    )
+
+
+def test_a_recording_is_not_damaged_where_there_is_no_further_thread(denied: Path) -> None:
+    denied.chmod(0o644)
+    assert as_somebody_else("pt", "stat", denied).returncode == 0
+    limited = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"] if os.geteuid() == 0 else []
+    command: list[str | Path] = [
+        *limited,
+        "bash",
+        "-c",
+        'ulimit -u 1; exec "$@"',
+        "bash",
+        sys.executable,
+        PERMILLE,
+        "pt",
+        "stat",
+        denied,
+    ]
+    done = subprocess.run([*command, "--json"], env=plain_environment(), capture_output=True, text=True, check=False)
+    error = json.loads(done.stderr)["error"]
+    assert (done.returncode, error["reason"], error["metadata"]["lacks"]) == (8, "MACHINE_EXHAUSTED", "threads")
+
+
 def test_a_denied_file_that_an_option_names_is_denied(denied: Path, raw: Path) -> None:
     with tempfile.TemporaryDirectory() as name:
         Path(name).chmod(0o755)

@@ -9,7 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from permille.cli.option_files import check_file, check_folder, check_image, folder_for_file, unreadable
+from permille.cli.option_files import (
+    check_file,
+    check_folder,
+    check_image,
+    denied_folder,
+    folder_for_file,
+    is_denied,
+    unreadable,
+)
 from permille.cli.piped_recording import regular_file
 from permille.mesh.errors import (
     DataLoss,
@@ -236,6 +244,8 @@ def _refusal(kind: str, message: str, file: Path) -> PermilleError:
 
 
 def _unreadable(file: Path, error: OSError) -> PermilleError:
+    if isinstance(error, IsADirectoryError) and is_denied(file):
+        return denied_folder(file)
     if isinstance(error, IsADirectoryError):
         return InvalidArgument(
             f"{file} is a folder without a recording",
