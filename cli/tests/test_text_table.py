@@ -107,6 +107,14 @@ def test_a_session_can_be_copied_from_the_list(width: int) -> None:
         assert len(shown) == 3 and "t" * 200 in text
 
 
+def test_nothing_decoded_is_no_instructions_and_not_decoded_yet_is_unknown() -> None:
+    def counted(state: str) -> str:
+        return lines(session_table([ListedSession("nodes/n1/sessions/s", state, target="t")]), UNBOUNDED)[1]
+
+    assert counted("DECODED").split() == ["s", "t", "decoded", "0", "B", "0", "0", "0"]
+    assert counted("STORED").split() == ["s", "t", "stored", "0", "B", "0"]
+
+
 @pytest.mark.parametrize("width", WIDTHS)
 def test_an_operation_can_be_copied_from_the_list(width: int) -> None:
     name = "operations/01a22d6701be-d869c6a2aa7b4c2f"

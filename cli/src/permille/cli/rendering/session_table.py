@@ -51,8 +51,8 @@ def session_table(sessions: Sequence[Any]) -> TextTable:
             duration(length) if length else "",
             size(one.raw_bytes),
             lost_text(one),
-            count(one.instructions) if one.instructions else "",
-            count(one.calls) if one.calls else "",
+            count(one.instructions) if one.state == "DECODED" else "",
+            count(one.calls) if one.state == "DECODED" else "",
             *([moment(one.kept_until_ns)[: len("2026-11-22 14:00")]] if kept else []),
         )
     return table
