@@ -107,10 +107,6 @@ class Invocation:
 
 
 class _Lines(Console):
-    def print(self, *objects: Any, **options: Any) -> None:
-        """Where a terminal has no room for a line it has the rest of it below."""
-        super().print(*objects, **{"crop": False, **options})
-
     def render_str(self, text: str, **options: Any) -> Text:
         """Without what would steer the terminal: rich's own styles come behind it."""
         return super().render_str(escaped_lines(text), **options)
@@ -121,8 +117,8 @@ class _Lines(Console):
 
 
 def console_for(terminal: bool) -> Console:
-    """A console on standard output."""
-    return _Lines(highlight=False) if terminal else _Lines(highlight=False, width=UNBOUNDED)
+    """A console on standard output. Lines of text are left to the terminal, so that what it folds is copied whole."""
+    return _Lines(highlight=False, soft_wrap=True, width=None if terminal else UNBOUNDED)
 
 
 def command(function: Callable[..., None]) -> Callable[..., None]:

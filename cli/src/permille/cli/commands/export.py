@@ -125,7 +125,7 @@ def export(
         left_out = {"omitted_calls": told.omitted_calls, "deeper_calls": told.deeper_calls}
         invocation.print_json({"session": exported.name, "file": str(file), "size_bytes": size_bytes, **left_out})
     elif file is not None:
-        invocation.console.print(f"wrote {escaped(str(file))} ({size(size_bytes)})", markup=False, soft_wrap=True)
+        invocation.console.print(f"wrote {escaped(str(file))} ({size(size_bytes)})", markup=False)
     if invocation.as_json:
         return
     if not exported.calls and form not in _TABLES:

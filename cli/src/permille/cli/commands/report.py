@@ -116,7 +116,7 @@ def report(
             return
         if file is not None:
             told = f"wrote {escaped(str(file))}; it opens in any browser, without network"
-            invocation.console.print(told, markup=False, soft_wrap=True)
+            invocation.console.print(told, markup=False)
         for note in parts.notes:
             invocation.notes.print(note.text + (f": {note.way_out}" if note.way_out else ""))
         return

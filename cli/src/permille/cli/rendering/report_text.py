@@ -25,7 +25,6 @@ from permille.cli.rendering.terminal_text import escaped
 from permille.cli.rendering.text_table import TextTable
 from permille.cli.rendering.units import count, duration, moment, share, size
 from rich.console import RenderableType
-from rich.table import Table
 from rich.text import Text
 
 _TITLES = {
@@ -66,7 +65,8 @@ _MOST_LOSSES = 15
 
 def report_text(report: Report, orders: Sequence[Order], limit: int) -> Iterator[RenderableType]:
     """The session, one table of functions for each order, the categories, the losses, the notes."""
-    yield _head(report)
+    for name, value in facts(report):
+        yield Text.assemble((f"{name:<8}", "bold"), "  ", cell(value))
     for order in orders:
         if report.functions:
             yield ""
@@ -80,15 +80,6 @@ def report_text(report: Report, orders: Sequence[Order], limit: int) -> Iterator
     for text in without_most_alike(told, "--json lists all"):
         way_out = told.get(text)
         yield Text(f"note: {escaped(text)}" + (f"\n      {way_out}" if way_out else ""))
-
-
-def _head(report: Report) -> Table:
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(overflow="fold")
-    for name, value in facts(report):
-        table.add_row(name, cell(value))
-    return table
 
 
 def facts(report: Report) -> list[tuple[str, str]]:
