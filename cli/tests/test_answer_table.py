@@ -55,8 +55,8 @@ def test_an_answer_may_have_no_rows_or_columns() -> None:
 
 
 def test_columns_that_a_terminal_has_no_room_for_make_longer_lines() -> None:
-    row = {f"number{number:02}": number * 10**9 for number in range(30)}
-    head, first, rest = lines([row], width=20)
-    assert head.split() == list(row)
-    assert first.split() == [str(number)[:8] for number in row.values()]
-    assert rest.split() == [str(number)[8:] for number in row.values() if number]
+    row: dict[str, Any] = {f"number{number:02}": number * 10**9 for number in range(30)}
+    head, numbers, rest = lines([{**row, "text": "x" * 12}], width=20)
+    assert head.split() == [*row, "text"]
+    assert numbers.split() == [*map(str, row.values()), "x" * 8]
+    assert rest.strip() == "x" * 4

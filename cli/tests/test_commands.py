@@ -152,6 +152,7 @@ def test_sessions_are_listed_the_newest_first(mesh: Mesh, session: str) -> None:
     assert starts == sorted(starts, reverse=True)
     assert mine["session_id"] in mesh.run("sessions").stdout
     assert mesh.json("sessions", "--target", "nobody")["sessions"] == []
+    assert "no sessions of nobody" in mesh.run("sessions", "--target", "nobody").stderr
 
 
 def test_how_long_a_recording_is_kept_is_said_and_shown(mesh: Mesh, busy: subprocess.Popen[str], session: str) -> None:

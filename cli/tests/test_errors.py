@@ -32,7 +32,7 @@ def error(done: subprocess.CompletedProcess[str]) -> dict[str, str]:
         (["--name", "no-such-program", "--for", "10ms"], 3, "NO_SUCH_PROCESS"),
         (["--pid", "1", "--for", "10ms", "--node", "elsewhere"], 3, "NODE_NOT_FOUND"),
         (["--pid", "1", "--for", "soon"], 2, "DURATION"),
-        (["--pid", "1", "--for", "10h"], 2, "DURATION"),
+        (["--pid", "1", "--for", "10h"], 2, "PERIOD_OUT_OF_RANGE"),
         (["--pid", "1", "--for", "10m"], 2, "PERIOD_OUT_OF_RANGE"),
         (["--pid", "1", "--buffer", "much"], 2, "SIZE"),
         (["--pid", "1", "--keep", "0d"], 2, "RETENTION"),

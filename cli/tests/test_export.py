@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,20 @@ def decoder(monkeypatch: pytest.MonkeyPatch) -> Decoder:
     monkeypatch.setattr(export, "in_mesh", in_mesh)
     monkeypatch.setattr(export, "list_sessions", list_sessions)
     return client
+
+
+@pytest.mark.parametrize("form", ["folded", "pprof", "perfetto", "speedscope", "csv"])
+def test_that_there_is_nothing_to_show_is_told_where_calls_are_shown(
+    decoder: Decoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    assert "has no calls" not in run(form, tmp_path / "file").stderr
+
+    async def without_calls(_: object) -> SessionList:
+        return SessionList([replace(SESSION, calls=0)])
+
+    monkeypatch.setattr(export, "list_sessions", without_calls)
+    told = run(form, tmp_path / "file").stderr
+    assert (f"has no calls: in {SESSION.name} the program slept" in told) == (form != "csv")
 
 
 def run(form: str, file: Path, *options: str) -> Result:

@@ -38,6 +38,18 @@ def test_the_beginning_of_a_name_is_enough_where_it_is_unique() -> None:
     assert "did you mean report" in permille_alone("reprot").stderr
 
 
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--max-calls", "5"], "--max-calls says nothing without --html"),
+        (["--html", "-", "--json"], "--html - and --json both write standard output"),
+    ],
+)
+def test_options_of_a_report_of_which_one_would_do_nothing_are_refused(options: list[str], told: str) -> None:
+    done = permille_alone("report", *options)
+    assert (done.returncode, told in done.stderr) == (2, True)
+
+
 LARGE = str(1 << 64)
 
 

@@ -432,6 +432,66 @@ def test_a_file_of_somebody_else_is_denied(denied: Path, command: list[str]) -> 
     assert "Usage" not in as_somebody_else(*command, denied).stderr
 
 
+@pytest.mark.parametrize("command", [["pt", "stat"], ["pt", "calls", "--thread", "5"], ["pt", "dump"], ["import"]])
+def test_a_whole_perf_data_without_packets_is_no_damaged_one(tmp_path: Path, command: list[str]) -> None:
+    # Its head, one attribute of 128 bytes with no ids, one record: COMM.
+    numbers = (104, 144, 104, 144, 248, 24, 0, 0, 0, 0, 0, 0)
+    head = b"PERFILE2" + b"".join(number.to_bytes(8, "little") for number in numbers)
+    attribute = (0).to_bytes(4, "little") + (128).to_bytes(4, "little") + bytes(136)
+    comm = b"".join(number.to_bytes(4, "little") for number in (3, 24 << 16, 7, 7)) + b"sleep\0\0\0"
+    file = tmp_path / "perf.data"
+    file.write_bytes(head + attribute + comm)
+    done = permille_alone(*command, file, "--json")
+    error = json.loads(done.stderr.splitlines()[-1])["error"]
+    assert (done.returncode, error["reason"], error["metadata"]["file"]) == (2, "NO_PROCESSOR_TRACE", str(file))
+    assert str(file) in error["message"] and "perf record -e intel_pt" in error["help"]
+
+
+@pytest.mark.parametrize("name", ["perf.data", "x.griffin.gz", "notes.txt"])
+def test_a_recording_in_a_folder_that_is_none_is_named(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(b"x")
+    error = json.loads(permille_alone("pt", "stat", tmp_path, "--json").stderr)["error"]
+    told = "give perf.data, an LLDB" if name == "notes.txt" else f"give {tmp_path / name}"
+    assert error["reason"] == "FOLDER" and error["help"].startswith(told)
+
+
+@pytest.mark.parametrize("mode", [0, 0o600])
+@pytest.mark.parametrize("command", [["pt", "stat"], ["import"]])
+def test_a_folder_of_somebody_else_is_denied(denied: Path, command: list[str], mode: int) -> None:
+    bundle = denied.parent / "bundle"
+    bundle.mkdir()
+    (bundle / "trace.json").write_text("{}")
+    bundle.chmod(mode)
+    done = as_somebody_else(*command, bundle, "--json")
+    error = json.loads(done.stderr)["error"]
+    assert (done.returncode, error["reason"], error["help"].endswith(f"chmod a+rx {bundle}")) == (
+        5,
+        "FOLDER_DENIED",
+        True,
+    )
+
+
+def test_a_recording_is_not_damaged_where_there_is_no_further_thread(denied: Path) -> None:
+    denied.chmod(0o644)
+    assert as_somebody_else("pt", "stat", denied).returncode == 0
+    limited = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"] if os.geteuid() == 0 else []
+    command: list[str | Path] = [
+        *limited,
+        "bash",
+        "-c",
+        'ulimit -u 1; exec "$@"',
+        "bash",
+        sys.executable,
+        PERMILLE,
+        "pt",
+        "stat",
+        denied,
+    ]
+    done = subprocess.run([*command, "--json"], env=plain_environment(), capture_output=True, text=True, check=False)
+    error = json.loads(done.stderr)["error"]
+    assert (done.returncode, error["reason"], error["metadata"]["lacks"]) == (8, "MACHINE_EXHAUSTED", "threads")
+
+
 def test_a_denied_file_that_an_option_names_is_denied(denied: Path, raw: Path) -> None:
     with tempfile.TemporaryDirectory() as name:
         Path(name).chmod(0o755)

@@ -6,9 +6,11 @@ import time
 from collections.abc import AsyncIterator
 from dataclasses import fields, replace
 from io import BytesIO, StringIO
+from itertools import takewhile
 
 import duckdb
 import pyarrow as pa
+import pytest
 from permille.api.decoder.v1 import decoder_pb2
 from permille.cli.rendering.report import (
     FunctionRow,
@@ -153,17 +155,23 @@ def test_all_of_many_functions_are_a_table_in_little_time() -> None:
     assert head.index("SELF INSN") + len("SELF INSN") == lines[lines.index(head) + 1].index("100,000") + len("100,000")
 
 
-def test_a_long_table_is_whole_where_it_has_no_room() -> None:
-    functions = [function(f"name-of-{number}", 10**15 - number, total_ns=10**15) for number in range(1001)]
-    console = Console(width=60, file=StringIO())
-    for part in report_text(replace(REPORT, functions=functions), [Order.SELF], 0):
-        console.print(part, crop=False)
-    assert isinstance(console.file, StringIO)
-    lines = console.file.getvalue().splitlines()
-    (head,) = (line for line in lines if line.startswith("FUNCTION"))
-    assert len(head) > 60 and head.endswith("TOTAL TI")
-    assert lines[lines.index(head) + 1].endswith("ME")
-    assert "more functions: --top 0" in text(replace(REPORT, functions=functions))
+@pytest.mark.parametrize("rows", [20, 1001])
+@pytest.mark.parametrize("width", [40, 60, 72, 79, 80, 81, 82, 100, 132, 160])
+def test_names_and_what_they_are_ranked_by_stand_in_any_terminal(rows: int, width: int) -> None:
+    name = "a_namespace::a_function_of_a_long_name<int>"
+    functions = [function(f"{name}{nth}", 10**9 - nth, module=f"/lib/{'m' * 40}.so") for nth in range(rows)]
+    report = replace(REPORT, functions=functions, losses=[])
+    for order, column in ((Order.SELF, "SELF INSN"), (Order.TOTAL_TIME, "TOTAL TIME")):
+        console = Console(width=width, file=StringIO())
+        for part in report_text(report, [order], 0):
+            console.print(part, crop=False)
+        assert isinstance(console.file, StringIO)
+        lines = console.file.getvalue().splitlines()
+        (head,) = (line for line in lines if line.startswith("FUNCTION"))
+        begin, end = lines.index(head), lines.index("What the functions are for")
+        table = list(takewhile(lambda line: line and not line.startswith("no room"), lines[begin:end]))
+        assert column in head and max(map(len, table)) <= width
+        assert "".join(line.split("  ")[0] for line in table[1:]) == "".join(row.name for row in functions)
 
 
 def test_what_the_kernel_module_did_is_a_fact_of_the_session() -> None:
@@ -365,9 +373,9 @@ def test_names_of_a_recording_keep_to_their_line() -> None:
 
 def test_a_session_of_which_no_time_is_known_has_no_length() -> None:
     def length(session: ListedSession) -> str:
-        (column,) = (one for one in session_table([session]).columns if one.header == "LENGTH")
-        (cell,) = column.cells
-        return str(cell)
+        table = session_table([session])
+        ((*cells,),) = table.rows
+        return str(cells[[column.head for column in table.columns].index("LENGTH")])
 
     name, at = "nodes/imported/sessions/s", 1_800_000_000_000_000_000
     assert length(ListedSession(name, "DECODED", start_ns=at, end_ns=at)) == ""

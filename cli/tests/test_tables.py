@@ -53,6 +53,21 @@ def test_a_time_that_cannot_be_shown_is_told_before_any_row() -> None:
         answer(*days).blocks()
 
 
+@pytest.mark.parametrize(
+    ("interval", "text"),
+    [
+        ((0, 0, 804_000), "00:00:00.000804"),
+        ((0, 0, -5), "-00:00:00.000000005"),
+        ((14, 1, 90_061 * 10**9), "14 months 1 day 25:01:01"),
+        ((0, 0, 0), "00:00:00"),
+    ],
+)
+def test_intervals_are_text_as_in_duckdb(interval: tuple[int, int, int], text: str) -> None:
+    kind = pa.month_day_nano_interval()
+    (row,) = answer(pa.record_batch({"i": pa.array([interval], kind)})).rows
+    assert plain(row) == {"i": text}
+
+
 @pytest.mark.parametrize("rows", [0, 1, 3])
 def test_the_document_is_laid_out_as_all_others(rows: int) -> None:
     row = [1, 'a\nb "名前"', None, [1, {"x": []}], {}, float("inf"), 1.5]

@@ -17,14 +17,14 @@ def test_durations_have_a_unit(text: str, period_ms: int) -> None:
     assert units.parse_duration_ms(text) == period_ms
 
 
-@pytest.mark.parametrize("text", ["", "5", "-5ms", "0ms", "10us", "1h", "ms", "1e3ms"])
+@pytest.mark.parametrize("text", ["", "5", "-5ms", "0ms", "10us", "1h30m", "ms", "1e3ms"])
 def test_what_is_no_duration_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(InvalidArgument, match="duration") as raised:
         units.parse_duration_ms(text)
     assert "500ms" in raised.value.help
 
 
-@pytest.mark.parametrize("text", ["60001ms", "61s", "10m", "9223372036854775808ms", "9" * 400 + "s"])
+@pytest.mark.parametrize("text", ["60001ms", "61s", "10m", "1h", "2d", "9223372036854775808ms", "9" * 400 + "s"])
 def test_a_longer_duration_than_can_be_recorded_is_refused_with_the_longest(text: str) -> None:
     with pytest.raises(InvalidArgument, match="longer duration") as raised:
         units.parse_duration_ms(text)
@@ -54,13 +54,22 @@ def test_how_long_something_is_kept_reads_back_whole(retention_s: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "size_bytes"), [("4096", 4096), ("64MiB", 64 << 20), ("64M", 64 << 20), ("1gib", 1 << 30), ("1.5k", 1536)]
+    ("text", "size_bytes"),
+    [
+        ("4096", 4096),
+        ("64MiB", 64 << 20),
+        ("64M", 64 << 20),
+        ("1gib", 1 << 30),
+        ("1.5k", 1536),
+        ("5PiB", 5 << 50),
+        ("1EiB", 1 << 60),
+    ],
 )
 def test_sizes_count_in_powers_of_1024(text: str, size_bytes: int) -> None:
     assert units.parse_size(text) == size_bytes
 
 
-@pytest.mark.parametrize("text", ["", "big", "0", "-1", "1PB", "9223372036854775808", "8388608T", "9" * 400])
+@pytest.mark.parametrize("text", ["", "big", "0", "-1", "8EiB", "1ZB", "9223372036854775808", "8388608T", "9" * 400])
 def test_what_is_no_size_is_refused_with_the_range(text: str) -> None:
     with pytest.raises(InvalidArgument, match="no size: a byte to less than 8 EiB"):
         units.parse_size(text)

@@ -77,12 +77,13 @@ def test_what_a_machine_lacks_is_no_defect(take: Callable[[], None], what: str) 
     [
         ("Generic LocalFileSystem error: Unable to open file /a.json: Too many open files (os error 24)", "open files"),
         ("[Errno 12] Failed to open local file '/a.parquet'. Detail: [errno 12] Cannot allocate memory", "memory"),
+        ("Resource temporarily unavailable (os error 11)", "threads"),
     ],
 )
 def test_what_a_library_lacked_is_read_from_its_words(told: str, what: str) -> None:
     lack = exhausted("decoder", DeltaError(told))
     assert lack is not None and lack.metadata["lacks"] == what
-    assert exhausted("decoder", DeltaError(told.replace("24", "2").replace("12", "2"))) is None
+    assert exhausted("decoder", DeltaError(told.replace("24", "2").replace("12", "2").replace("11", "2"))) is None
 
 
 @pytest.mark.parametrize("error", [RuntimeError("a secret"), FileNotFoundError(2, "a secret"), ValueError("a secret")])

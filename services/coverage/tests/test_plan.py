@@ -273,6 +273,20 @@ def test_rounds_among_processes_that_were_named_are_refused() -> None:
     assert Wish(Target(pids=(11,)), Purpose.PROFILING, rounds=1).rounds == 1
 
 
+def test_a_snapshot_that_no_recorder_takes_is_refused_before_it_is_begun() -> None:
+    def planned(*backends: str) -> list[str]:
+        nodes = [
+            Node(f"n{number}", (Process(number, "nginx", backend=backend),)) for number, backend in enumerate(backends)
+        ]
+        return [one.backend for one in plan(Wish(Target(process_name="nginx"), snapshot=True), nodes, {}).nodes]
+
+    with pytest.raises(InvalidArgument, match="vpt takes no snapshots") as refused:
+        planned("vpt", "kmod")
+    assert refused.value.reason == "SNAPSHOT_UNSUPPORTED" and "--backend perf" in refused.value.help
+    assert planned("perf") == ["perf"]
+    assert planned("vpt", "perf") == ["vpt", "perf"]
+
+
 def test_a_back_end_that_no_node_has_is_refused_with_the_reason() -> None:
     without = Node("n4", others=(Process(41, "nginx"),), unavailable="its module is not loaded", way_out="load it")
     with pytest.raises(FailedPrecondition) as raised:

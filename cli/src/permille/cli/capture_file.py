@@ -9,7 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from permille.cli.option_files import check_file, check_folder, check_image, folder_for_file, unreadable
+from permille.cli.option_files import (
+    check_file,
+    check_folder,
+    check_image,
+    denied_folder,
+    folder_for_file,
+    is_denied,
+    unreadable,
+)
 from permille.cli.piped_recording import regular_file
 from permille.mesh.errors import (
     DataLoss,
@@ -31,9 +39,10 @@ _WAYS_OUT = {
     "DAMAGED": "copy the file again, whole; what is there of raw packets can be read",
     "PACKED": "unpack it to a file, and give that",
     "DESCRIPTION": "correct the description at the place named",
-    "OPTION": "see `permille pt stat --help`",
+    "OPTION": "correct what the option says: `--help` of the command tells what it takes",
     "TEMPORARY": "set TMPDIR to a folder with room for all packets of the recording",
 }
+_RECORDING = re.compile(r"\.(data|griffin)(\.gz|\.zst)?$")
 _ERRORS = {"DAMAGED": DataLoss, "TEMPORARY": ResourceExhausted}
 
 
@@ -137,9 +146,14 @@ def read_categories(file: Path | None) -> Categories:
         ) from None
 
 
-def chosen_streams(capture: Capture, wanted: Sequence[int], thread: int | None) -> list[Stream]:
-    """The streams by number, and those that a thread ran in; all when nothing is asked for. Raises `NotFound`."""
+def chosen_streams(capture: Capture, file: Path, wanted: Sequence[int], thread: int | None) -> list[Stream]:
+    """The streams by number, and those that a thread ran in; all when nothing is asked for.
+
+    Raises `NotFound`, and `InvalidArgument` where there are none at all.
+    """
     streams = capture.streams()
+    if not streams:
+        raise without_packets(capture, file)
     for number in wanted:
         if number >= len(streams):
             raise NotFound(
@@ -155,9 +169,18 @@ def chosen_streams(capture: Capture, wanted: Sequence[int], thread: int | None) 
     ]
     if thread is not None and not found:
         raise _no_thread(thread, streams, wanted)
-    if not found:
-        raise DataLoss("the recording holds no packets", reason="NO_PACKETS", help="record again, or give another file")
     return found
+
+
+def without_packets(capture: Capture, file: Path) -> InvalidArgument:
+    """The error of a whole file in which nothing is to decode."""
+    told = f": {capture.warnings[0]}" if capture.warnings else ""
+    return InvalidArgument(
+        f"{file} holds no packets of Processor Trace{told}",
+        reason="NO_PROCESSOR_TRACE",
+        help="give a recording with some, as of `perf record -e intel_pt//u -- CMD`",
+        metadata={"file": str(file)},
+    )
 
 
 def _ran_in(stream: Stream, thread: int) -> bool:
@@ -235,12 +258,19 @@ def _refusal(kind: str, message: str, file: Path) -> PermilleError:
     )
 
 
+def _recordings_in(folder: Path) -> list[Path]:
+    """By their names, as their tools give them."""
+    return sorted(file for file in folder.iterdir() if file.is_file() and _RECORDING.search(file.name))
+
+
 def _unreadable(file: Path, error: OSError) -> PermilleError:
+    if isinstance(error, IsADirectoryError) and is_denied(file):
+        return denied_folder(file)
     if isinstance(error, IsADirectoryError):
         return InvalidArgument(
             f"{file} is a folder without a recording",
             reason="FOLDER",
-            help=f"give {KINDS}",
+            help=f"give {inside[0]}" if (inside := _recordings_in(file)) else f"give {KINDS}",
             metadata={"file": str(file)},
         )
     return unreadable(file, error)

@@ -95,9 +95,9 @@ def result_json(done: operation_pb2.Operation, result: coverage_pb2.CoverageResu
 def tell_result(invocation: Invocation, result: coverage_pb2.CoverageResult) -> None:
     """For people: the nodes that failed, the sessions, and what to type next."""
     for line in failure_lines(result):
-        invocation.notes.print(line, markup=False, soft_wrap=True)
+        invocation.notes.print(line, markup=False)
     told = [f"session {name}" for name in result.sessions]
     if result.sessions:
         told.append(invocation.hint("report", session_id(result.sessions[-1])))
     for line in told:
-        invocation.console.print(line, markup=False, soft_wrap=True)
+        invocation.console.print(line, markup=False)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
+from permille.cli.rendering.table_layout import UNBOUNDED
 from permille.cli.rendering.terminal_text import escaped_lines
 from permille.cli.standard_streams import nobody_reads
 from rich.console import Console
@@ -116,8 +117,8 @@ class _Lines(Console):
 
 
 def console_for(terminal: bool) -> Console:
-    """A console on standard output; not on a terminal it is 160 columns wide."""
-    return _Lines(highlight=False) if terminal else _Lines(highlight=False, width=160)
+    """A console on standard output. Lines of text are left to the terminal, so that what it folds is copied whole."""
+    return _Lines(highlight=False, soft_wrap=True, width=None if terminal else UNBOUNDED)
 
 
 def command(function: Callable[..., None]) -> Callable[..., None]:

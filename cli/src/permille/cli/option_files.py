@@ -9,6 +9,7 @@ import stat
 from pathlib import Path
 
 from permille.mesh.errors import DataLoss, InvalidArgument, NotFound, PermilleError, PermissionDenied
+from permille.mesh.exhausted import exhausted
 
 # As `ptcore` divides it (`capture/src/options.rs`).
 _IMAGE = re.compile(r"(?P<file>.+?)(?::(?:0[xX][0-9a-fA-F]+|[0-9]+)){1,3}", re.DOTALL)
@@ -69,13 +70,23 @@ def check_folder(option: str, folder: Path) -> None:
         raise InvalidArgument(
             f"{option}: {folder} is no folder", reason="NO_FOLDER", help="give the folder it is in", metadata=metadata
         )
-    if not os.access(folder, os.R_OK | os.X_OK):
-        raise PermissionDenied(
-            f"{folder} may not be read by you",
-            reason="FOLDER_DENIED",
-            help=f"ask its owner, or: sudo chmod a+rx {folder}",
-            metadata=metadata,
-        )
+    if is_denied(folder):
+        raise denied_folder(folder, option=option)
+
+
+def is_denied(folder: Path) -> bool:
+    """Whether what is in it cannot be listed, or not be opened."""
+    return not os.access(folder, os.R_OK | os.X_OK)
+
+
+def denied_folder(folder: Path, **named: str) -> PermissionDenied:
+    """`named`: the option that names it."""
+    return PermissionDenied(
+        f"{folder} may not be read by you",
+        reason="FOLDER_DENIED",
+        help=f"ask its owner, or: sudo chmod a+rx {folder}",
+        metadata={"folder": str(folder), **named},
+    )
 
 
 def folder_for_file(option: str, folder: Path, what: str) -> InvalidArgument:
@@ -103,4 +114,8 @@ def unreadable(file: Path, error: OSError) -> PermilleError:
             help=f"ask its owner, or: sudo chmod a+r {file}",
             metadata=metadata,
         )
-    return DataLoss(f"{file} cannot be read: {error.strerror}", reason="FILE_UNREADABLE", metadata=metadata)
+    # What Rust hands on has a text alone.
+    why = error.strerror or str(error)
+    return exhausted("permille", error) or DataLoss(
+        f"{file} cannot be read: {why}", reason="FILE_UNREADABLE", metadata=metadata
+    )

@@ -167,7 +167,7 @@ def chosen(listed: SessionList, wanted: str) -> ListedSession:
         raise InvalidArgument(
             f"{wanted!r} names no session",
             reason="SESSION_MISSING",
-            help="give its name, its id, the beginning of it or `latest`; several with one comma between",
+            help="give its name, its id, the beginning of it or `latest`; for `diff` several with one comma between",
             metadata={"session": wanted},
         )
     exact = [one for one in listed.sessions if wanted in (one.name, one.session_id)]

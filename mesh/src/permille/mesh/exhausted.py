@@ -18,6 +18,8 @@ _THREADS = _Lack("threads", "raise the limit of processes (pids.max of its cgrou
 _FILES = _Lack("open files", "raise the limit of files (`ulimit -n`)")
 _MEMORY = _Lack("memory", "raise its memory limit (memory.max of its cgroup), or free some on the machine")
 _BY_NUMBER = {errno.EMFILE: _FILES, errno.ENFILE: _FILES, errno.ENOMEM: _MEMORY}
+# Libraries wait for descriptors themselves: a thread is what they cannot have.
+_BY_TEXT = {**_BY_NUMBER, errno.EAGAIN: _THREADS}
 # How libraries tell the error of a system call that they do not hand on: Rust's, and those of C.
 _IN_TEXT = re.compile(r"\(os error (\d+)\)|\[errno (\d+)\]", re.IGNORECASE)
 
@@ -46,4 +48,4 @@ def _lack(error: BaseException) -> _Lack | None:
         case OSError(errno=int(number)):
             return _BY_NUMBER.get(number)
     told = _IN_TEXT.search(str(error))
-    return _BY_NUMBER.get(int(told[1] or told[2])) if told else None
+    return _BY_TEXT.get(int(told[1] or told[2])) if told else None

@@ -86,7 +86,7 @@ def _told(invocation: Invocation, issued: Issued, folder: Path | None = None) ->
     if invocation.as_json:
         invocation.print_json({"certificate": str(issued.certificate), "key": str(issued.key)})
         return
-    invocation.console.print(f"{issued.certificate}\n{issued.key}", markup=False, soft_wrap=True)
+    invocation.console.print(f"{issued.certificate}\n{issued.key}", markup=False)
     if folder is not None:
         invocation.notes.print(
             f"use it: PERMILLE_TLS_CA={folder / 'ca.crt'} PERMILLE_TLS_CERT={issued.certificate}"

@@ -108,7 +108,7 @@ def tell_done(invocation: Invocation, done: Operation) -> None:
         invocation.console.print(part)
     tell_result(invocation, result)
     if len(result.sessions) > 1:
-        invocation.console.print(f"together: permille coverage show {done.name}", markup=False, soft_wrap=True)
+        invocation.console.print(f"together: permille coverage show {done.name}", markup=False)
 
 
 def show_operation(invocation: Invocation, found: Operation) -> None:
@@ -120,7 +120,7 @@ def show_operation(invocation: Invocation, found: Operation) -> None:
         invocation.print_json({**came, "operation": listed_json(found)})
         return
     for line in operation_lines(found):
-        invocation.console.print(line, markup=False, soft_wrap=True)
+        invocation.console.print(line, markup=False)
     if well:
         tell_done(invocation, found)
 

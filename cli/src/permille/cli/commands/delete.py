@@ -44,7 +44,7 @@ def delete(
         )
         return
     for one, freed in deleted:
-        invocation.console.print(f"deleted {one.name}, {size(freed.freed_bytes)} freed", markup=False, soft_wrap=True)
+        invocation.console.print(f"deleted {one.name}, {size(freed.freed_bytes)} freed", markup=False)
 
 
 async def _chosen(client: MeshClient, sessions: list[str]) -> list[ListedSession]:

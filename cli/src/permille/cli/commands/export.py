@@ -15,9 +15,10 @@ from permille.cli.html_page import MOST_LEVELS
 from permille.cli.invocation import Invocation, command
 from permille.cli.output_file import write_file_from
 from permille.cli.rendering.more_rows import MOST_CALLS
+from permille.cli.rendering.no_calls import no_calls_text
 from permille.cli.rendering.terminal_text import escaped
 from permille.cli.rendering.units import size
-from permille.cli.session_list import LATEST, chosen, list_sessions
+from permille.cli.session_list import LATEST, ListedSession, chosen, list_sessions
 from permille.mesh.errors import InvalidArgument
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
@@ -39,6 +40,7 @@ class Format(StrEnum):
 _PROFILES = (Format.FOLDED, Format.PPROF)
 # As the API counts levels.
 _DEEPEST = (1 << 31) - 1
+_TABLES = (Format.CSV, Format.PARQUET, Format.JSON)
 _BINARY = (Format.PERFETTO, Format.PPROF, Format.PARQUET)
 
 
@@ -101,7 +103,7 @@ def export(
 
     levels = max_depth if max_depth is not None else MOST_LEVELS if form in _PROFILES else 0
 
-    async def work(client: MeshClient) -> tuple[str, Path | None, int, _Pieces]:
+    async def work(client: MeshClient) -> tuple[ListedSession, Path | None, int, _Pieces]:
         wanted = chosen(await list_sessions(client), session)
         decoder = await client.decoder()
         request = decoder_pb2.ExportRequest(
@@ -115,17 +117,19 @@ def export(
         first = await stream.first()
         file = output or Path(stream.file_name)
         if str(file) == "-":
-            return wanted.name, None, await _to_stdout(stream.all(first), form), stream
-        return wanted.name, file, await write_file_from(file, stream.all(first)), stream
+            return wanted, None, await _to_stdout(stream.all(first), form), stream
+        return wanted, file, await write_file_from(file, stream.all(first)), stream
 
-    name, file, size_bytes, told = in_mesh(invocation.config, work)
+    exported, file, size_bytes, told = in_mesh(invocation.config, work)
     if file is not None and invocation.as_json:
         left_out = {"omitted_calls": told.omitted_calls, "deeper_calls": told.deeper_calls}
-        invocation.print_json({"session": name, "file": str(file), "size_bytes": size_bytes, **left_out})
+        invocation.print_json({"session": exported.name, "file": str(file), "size_bytes": size_bytes, **left_out})
     elif file is not None:
-        invocation.console.print(f"wrote {escaped(str(file))} ({size(size_bytes)})", markup=False, soft_wrap=True)
+        invocation.console.print(f"wrote {escaped(str(file))} ({size(size_bytes)})", markup=False)
     if invocation.as_json:
         return
+    if not exported.calls and form not in _TABLES:
+        invocation.notes.print(no_calls_text("what was exported", [exported.name]), markup=False)
     if told.omitted_calls:
         invocation.notes.print(f"{told.omitted_calls:,} short calls are left out: --max-calls 0 keeps all")
     if told.deeper_calls:

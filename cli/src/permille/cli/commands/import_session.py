@@ -149,6 +149,5 @@ def _tell(
     invocation.console.print(
         f"session {name}{known}: {count(result.instructions)} instructions, {count(result.calls)} calls{lost}",
         markup=False,
-        soft_wrap=True,
     )
-    invocation.console.print(invocation.hint("report", session_id), markup=False, soft_wrap=True)
+    invocation.console.print(invocation.hint("report", session_id), markup=False)

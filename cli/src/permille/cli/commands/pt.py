@@ -74,7 +74,7 @@ def stat(
     """
     capture = open_capture(file, given)
     _tell_warnings(invocation, capture)
-    streams = chosen_streams(capture, stream or (), None)
+    streams = chosen_streams(capture, file, stream or (), None)
     counted = [_counted(capture, one, flow=not packets_only) for one in streams]
     told: dict[str, Any] = {
         "file": str(file),
@@ -119,7 +119,7 @@ def dump(
 
     def listed(*, beginnings: bool) -> _Listed:
         capture = open_capture(file, given, packets_only=thread is None, beginnings=beginnings)
-        streams = [one.index for one in chosen_streams(capture, stream or (), thread)]
+        streams = [one.index for one in chosen_streams(capture, file, stream or (), thread)]
         return capture, streams, capture.dump(streams, thread=thread, json=invocation.as_json)
 
     _write(invocation, listed, beginnings=thread is None and file.is_file())
@@ -246,7 +246,7 @@ def _with_code(
 ) -> tuple[Capture, list[int]]:
     # Which streams a thread ran in has to be known before.
     capture = open_capture(file, given, as_listed=thread is None, beginnings=beginnings)
-    streams = chosen_streams(capture, wanted, thread)
+    streams = chosen_streams(capture, file, wanted, thread)
     # Records of perf beside the packets say who ran, and what was mapped.
     nobody = not any(pid for stream in capture.streams() for pid, _, _ in stream.threads)
     if capture.kind == "raw" and not given.images and nobody:

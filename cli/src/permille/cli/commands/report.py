@@ -16,6 +16,9 @@ from permille.cli.rendering.report_text import report_text
 from permille.cli.rendering.terminal_text import escaped
 from permille.cli.report_data import decode, read_report
 from permille.cli.session_list import LATEST, chosen, chosen_or_stored, list_sessions
+from permille.mesh.errors import InvalidArgument
+
+_CALLS_OF_A_PAGE = 200_000
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
@@ -53,9 +56,14 @@ def report(
         ),
     ] = None,
     max_calls: Annotated[
-        int,
-        typer.Option(min=0, max=MOST_CALLS, metavar="N", help="With --html: keep the N longest calls; 0: all."),
-    ] = 200_000,
+        int | None,
+        typer.Option(
+            min=0,
+            max=MOST_CALLS,
+            metavar="N",
+            help=f"With --html: keep the N longest calls; 0: all. Default: {_CALLS_OF_A_PAGE:,}.",
+        ),
+    ] = None,
     patience_s: Annotated[
         float,
         typer.Option("--patience", min=1, metavar="SECONDS", help="How long to wait for a mesh that does not answer."),
@@ -78,6 +86,8 @@ def report(
       permille report latest --again
     """
 
+    _refuse_in_vain(html=html, max_calls=max_calls, as_json=invocation.as_json)
+
     async def work(client: MeshClient) -> tuple[Report, PageParts | None]:
         listed = await list_sessions(client)
         wanted = chosen_or_stored(listed, session) if again else chosen(listed, session)
@@ -86,7 +96,8 @@ def report(
                 await decode(client, wanted, display, patience_s=patience_s)
             wanted = chosen(await list_sessions(client), wanted.session_id)
         found = await read_report(client, wanted, inlined=inlined)
-        return found, await read_page_parts(client, found, max_calls) if html else None
+        kept = _CALLS_OF_A_PAGE if max_calls is None else max_calls
+        return found, await read_page_parts(client, found, kept) if html else None
 
     found, parts = in_mesh(invocation.config, work)
     if html is not None and parts is not None:
@@ -105,7 +116,7 @@ def report(
             return
         if file is not None:
             told = f"wrote {escaped(str(file))}; it opens in any browser, without network"
-            invocation.console.print(told, markup=False, soft_wrap=True)
+            invocation.console.print(told, markup=False)
         for note in parts.notes:
             invocation.notes.print(note.text + (f": {note.way_out}" if note.way_out else ""))
         return
@@ -113,6 +124,20 @@ def report(
         invocation.print_json(report_json(found, sort or Order.SELF, top))
         return
     for part in report_text(found, [sort] if sort else [Order.SELF, Order.TOTAL], top):
-        # Where a terminal has no room for a table's columns it has the line's rest below.
-        invocation.console.print(part, crop=False)
+        invocation.console.print(part)
     invocation.notes.print(invocation.hint("report", f"{found.session.session_id} --html report.html"), markup=False)
+
+
+def _refuse_in_vain(*, html: Path | None, max_calls: int | None, as_json: bool) -> None:
+    if html is None and max_calls is not None:
+        raise InvalidArgument(
+            "--max-calls says nothing without --html",
+            reason="REPORT_OPTIONS",
+            help="add --html FILE: only the page has single calls",
+        )
+    if as_json and str(html) == "-":
+        raise InvalidArgument(
+            "--html - and --json both write standard output",
+            reason="REPORT_OPTIONS",
+            help="leave one out, or write the page to a file: --html FILE",
+        )

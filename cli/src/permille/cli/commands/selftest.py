@@ -53,7 +53,7 @@ def selftest(
     else:
         invocation.console.print(f"{about['processor']}, Linux {about['kernel']}", markup=False)
         for check in test.checks():
-            invocation.console.print(f"{check.result:<14}{check.text}", markup=False, soft_wrap=True)
+            invocation.console.print(f"{check.result:<14}{check.text}", markup=False)
     if test.exit_code:
         raise typer.Exit(exit_codes.PRECONDITION if test.exit_code == NOTHING_TESTED else exit_codes.DEFECT)
 

@@ -45,6 +45,8 @@ def sessions(
         return
     if shown:
         invocation.console.print(session_table(shown))
+    elif listed.sessions:
+        invocation.notes.print(f"no sessions of {target}; without --target all are listed", markup=False)
     else:
         invocation.notes.print("no sessions; record one: permille trace --pid PID --for 500ms")
     for one in shown:

@@ -244,7 +244,7 @@ def _tell_memory(
         return
     for node, divided in zip(plan.nodes, memory, strict=True):
         for line in memory_lines(node.node, divided):
-            invocation.console.print(line, markup=False, soft_wrap=True)
+            invocation.console.print(line, markup=False)
 
 
 def _psb_freq(period: str) -> int:

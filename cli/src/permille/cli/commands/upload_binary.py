@@ -68,7 +68,7 @@ def upload_binary(
         if answered.replaced:
             known += ", in the place of one that had less"
         guess = ": that it belongs there is a guess, as no build id or checksum says it" if answered.guessed else ""
-        invocation.console.print(f"{file} -> {answered.name} ({known}){guess}", markup=False, soft_wrap=True)
+        invocation.console.print(f"{file} -> {answered.name} ({known}){guess}", markup=False)
 
 
 async def _upload_all(

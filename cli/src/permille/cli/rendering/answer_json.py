@@ -10,6 +10,8 @@ from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
 
+from pyarrow import MonthDayNano
+
 _INDENT = 2
 _ENCODER = json.JSONEncoder(ensure_ascii=False, indent=_INDENT)
 
@@ -34,11 +36,26 @@ def plain(value: Any) -> Any:
     """A value that JSON has."""
     if isinstance(value, dict):
         return {str(key): plain(inner) for key, inner in value.items()}
+    if isinstance(value, MonthDayNano):
+        return _interval(value)
     if isinstance(value, list | tuple):
         return [plain(inner) for inner in value]
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     return _scalar(value)
+
+
+def _interval(value: MonthDayNano) -> str:
+    """As DuckDB writes them, `1 month 2 days 00:00:00.000804`, but for years."""
+    parts = [
+        f"{number} {unit}{'s' * (abs(number) != 1)}" for number, unit in zip(value, ("month", "day"), strict=False)
+    ]
+    seconds, rest_ns = divmod(abs(value.nanoseconds), 1_000_000_000)
+    clock = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+    if rest_ns:
+        clock += f".{rest_ns:09}".removesuffix("000")
+    signed = f"-{clock}" if value.nanoseconds < 0 else clock
+    return " ".join([*(part for part in parts if not part.startswith("0 ")), signed])
 
 
 def _scalar(value: Any) -> Any:

@@ -8,15 +8,18 @@ from typing import Any
 
 from permille.cli.rendering.answer_json import plain
 from permille.cli.rendering.plain_table import column_widths, plain_table
+from permille.cli.rendering.table_layout import Column, laid_out
 from permille.cli.rendering.terminal_text import escaped
 from rich.console import Console
 
+# Of texts that are folded.
+_NARROWEST = 8
 # Some rows at a time, as columns.
 Blocks = Callable[[], Iterable[Sequence[Sequence[Any]]]]
 
 
 def print_answer(console: Console, columns: Sequence[str], blocks: Blocks) -> None:
-    """Numbers to the right, the rest to the left; nothing is rounded. What is too long for its column is folded.
+    """Numbers to the right, the rest to the left; nothing is rounded or left out. A terminal folds long texts.
 
     `blocks` is read twice, first for the columns' widths.
     """
@@ -24,8 +27,11 @@ def print_answer(console: Console, columns: Sequence[str], blocks: Blocks) -> No
     for block in blocks():
         widths = [max(pair) for pair in zip(widths, column_widths(_cells(block)), strict=True)]
         right = [known or any(map(_is_number, column)) for known, column in zip(right, block, strict=True)]
-    heads = [escaped(name) for name in columns]
-    pieces = plain_table(heads, map(_cells, blocks()), widths, right, console.width)
+    shown = [
+        Column(escaped(name), is_right, least=0 if is_right else _NARROWEST)
+        for name, is_right in zip(columns, right, strict=True)
+    ]
+    pieces = plain_table(shown, map(_cells, blocks()), laid_out(shown, widths, console.width))
     console.out(next(pieces), style="bold", highlight=False)
     for piece in pieces:
         console.out(piece, highlight=False)

@@ -12,10 +12,11 @@ from permille.api.coverage.v1 import coverage_pb2
 from permille.cli.rendering.more_rows import more_text
 from permille.cli.rendering.no_calls import no_calls_text
 from permille.cli.rendering.table_cell import cell
+from permille.cli.rendering.table_layout import Column, number
+from permille.cli.rendering.text_table import TextTable
 from permille.cli.rendering.trace_lines import estimate_line, not_planned_lines, unreachable_line
 from permille.cli.rendering.units import count, share, size
 from rich.console import RenderableType
-from rich.table import Table
 from rich.text import Text
 
 _MOST_ROWS = 30
@@ -31,9 +32,17 @@ def coverage_text(found: coverage_pb2.GetCoverageResponse) -> Iterator[Renderabl
     else:
         yield _version_table(found.versions)
     yield ""
-    table = _titled("Sessions, and what the others fill in", ("SESSION",))
-    for name in ("TRACE", "FUNCTIONS", "FILLED", "ONLY HERE", "CALLS BETWEEN", "FILLED", "ALIKE"):
-        table.add_column(name, justify="right", no_wrap=True)
+    table = TextTable(
+        Column("SESSION"),
+        number("TRACE", rank=4),
+        number("FUNCTIONS"),
+        number("FILLED", rank=1),
+        number("ONLY HERE", rank=2),
+        number("CALLS BETWEEN", rank=3),
+        number("FILLED", rank=3),
+        number("ALIKE"),
+        title="Sessions, and what the others fill in",
+    )
     for replica in found.replicas:
         table.add_row(
             cell(replica.session),
@@ -79,7 +88,15 @@ def plan_text(plan: coverage_pb2.Plan) -> Iterator[RenderableType]:
         yield ""
         yield _term_table("Why so many", plan.sample_terms)
     yield ""
-    table = _titled("Instances", ("NODE", "ZONE", "PID", "NAME", "RECORDED", "WHY"))
+    table = TextTable(
+        Column("NODE"),
+        Column("ZONE", rank=1),
+        number("PID"),
+        Column("NAME", least=12),
+        Column("RECORDED"),
+        Column("WHY", least=20),
+        title="Instances",
+    )
     for choice in plan.choices[:_MOST_ROWS]:
         table.add_row(
             choice.node.removeprefix("nodes/"),
@@ -112,14 +129,11 @@ def rounds_text(result: coverage_pb2.CoverageResult) -> Iterator[RenderableType]
     """What each round brought and why another one followed."""
     if not result.rounds:
         return
-    table = _titled("Rounds", ())
-    for name in ("ROUND", "TRACE", "NEW FUNCTIONS", "ALL"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("THEN", no_wrap=True)
-    table.add_column("WHY", overflow="fold")
-    for number, done in enumerate(result.rounds, 1):
+    numbers = map(number, ("ROUND", "TRACE", "NEW FUNCTIONS", "ALL"))
+    table = TextTable(*numbers, Column("THEN"), Column("WHY", least=20), title="Rounds")
+    for nth, done in enumerate(result.rounds, 1):
         table.add_row(
-            str(number),
+            str(nth),
             size(done.raw_bytes),
             count(done.new_functions),
             count(done.functions),
@@ -174,14 +188,23 @@ def _then(done: coverage_pb2.Round) -> str:
     }.get(done.next, "")
 
 
-def _version_table(versions: Sequence[coverage_pb2.VersionCoverage], *, after: bool = False) -> Table:
-    table = _titled("Seen, and estimated to be missing, by binary", ("MODULE", "BUILD"))
-    columns = ("SESSIONS", "FUNCTIONS", "UNSEEN", "SEEN", "NEXT SESSION", "CALLS BETWEEN", "UNSEEN")
-    for name in (*columns, "MISSING AFTER") if after else columns:
-        table.add_column(name, justify="right", no_wrap=True)
+def _version_table(versions: Sequence[coverage_pb2.VersionCoverage], *, after: bool = False) -> TextTable:
+    table = TextTable(
+        Column("MODULE", least=10),
+        Column("BUILD", rank=4),
+        number("SESSIONS", rank=5),
+        number("FUNCTIONS"),
+        number("UNSEEN"),
+        number("SEEN", rank=1),
+        number("NEXT SESSION", rank=2),
+        number("CALLS BETWEEN", rank=3),
+        number("UNSEEN", rank=3),
+        *([number("MISSING AFTER")] if after else []),
+        title="Seen, and estimated to be missing, by binary",
+    )
     for version in versions:
         alone = version.sessions < 2
-        row: list[RenderableType] = [
+        row: list[Text | str] = [
             cell(PurePath(version.module).name),
             version.build_id[:12],
             count(version.sessions),
@@ -196,11 +219,17 @@ def _version_table(versions: Sequence[coverage_pb2.VersionCoverage], *, after: b
     return table
 
 
-def _function_table(found: coverage_pb2.GetCoverageResponse) -> Table:
-    table = _titled("Functions of all sessions together", ("FUNCTION", "MODULE"))
-    table.caption = more_text(len(found.functions), found.functions_total, "--top")
-    for name in ("SESSIONS", "CALLS", "SELF INSN", "%"):
-        table.add_column(name, justify="right", no_wrap=True)
+def _function_table(found: coverage_pb2.GetCoverageResponse) -> TextTable:
+    table = TextTable(
+        Column("FUNCTION", least=20),
+        Column("MODULE", least=10, rank=3),
+        number("SESSIONS", rank=2),
+        number("CALLS", rank=1),
+        number("SELF INSN"),
+        number("%"),
+        title="Functions of all sessions together",
+        caption=more_text(len(found.functions), found.functions_total, "--top"),
+    )
     for function in found.functions:
         table.add_row(
             cell(function.name),
@@ -213,11 +242,16 @@ def _function_table(found: coverage_pb2.GetCoverageResponse) -> Table:
     return table
 
 
-def _edge_table(found: coverage_pb2.GetCoverageResponse) -> Table:
-    table = _titled("Calls of one function by another, of all sessions together", ("CALL", "MODULE"))
-    table.caption = more_text(len(found.edges), found.edges_total, "--top")
-    for name in ("SESSIONS", "CALLS", "%"):
-        table.add_column(name, justify="right", no_wrap=True)
+def _edge_table(found: coverage_pb2.GetCoverageResponse) -> TextTable:
+    table = TextTable(
+        Column("CALL", least=20),
+        Column("MODULE", least=10, rank=2),
+        number("SESSIONS", rank=1),
+        number("CALLS"),
+        number("%"),
+        title="Calls of one function by another, of all sessions together",
+        caption=more_text(len(found.edges), found.edges_total, "--top"),
+    )
     for edge in found.edges:
         table.add_row(
             cell(f"{edge.caller} > {edge.callee}"),
@@ -229,15 +263,18 @@ def _edge_table(found: coverage_pb2.GetCoverageResponse) -> Table:
     return table
 
 
-def _path_table(found: coverage_pb2.GetCoverageResponse) -> Table:
-    table = _titled("Call paths of all sessions together, the heaviest", ("PATH", "MODULE"))
-    if found.path_calls_left_out:
-        table.caption = (
-            f"{count(found.path_calls_left_out)} calls have other paths; at least"
-            f" {count(found.paths_total)} in all: --paths"
-        )
-    for name in ("SESSIONS", "CALLS", "INSN", "%"):
-        table.add_column(name, justify="right", no_wrap=True)
+def _path_table(found: coverage_pb2.GetCoverageResponse) -> TextTable:
+    other = f"{count(found.path_calls_left_out)} calls have other paths; at least {count(found.paths_total)} in all"
+    table = TextTable(
+        Column("PATH", least=20),
+        Column("MODULE", least=10, rank=3),
+        number("SESSIONS", rank=2),
+        number("CALLS", rank=1),
+        number("INSN"),
+        number("%"),
+        title="Call paths of all sessions together, the heaviest",
+        caption=f"{other}: --paths" if found.path_calls_left_out else None,
+    )
     depths: list[int] = []
     for path in found.paths:
         depths.append(depths[path.caller - 1] + 1 if path.caller else 0)
@@ -252,26 +289,9 @@ def _path_table(found: coverage_pb2.GetCoverageResponse) -> Table:
     return table
 
 
-def _term_table(title: str, terms: Sequence[coverage_pb2.Term]) -> Table:
-    table = _titled(title, ("TERM",))
-    for name in ("VALUE", "WEIGHT", "MAKES"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("", overflow="fold")
+def _term_table(title: str, terms: Sequence[coverage_pb2.Term]) -> TextTable:
+    numbers = map(number, ("VALUE", "WEIGHT", "MAKES"))
+    table = TextTable(Column("TERM", least=12), *numbers, Column("", least=20), title=title)
     for term in terms:
         table.add_row(term.name, f"{term.value:.2f}", f"{term.weight:g}", f"{term.contribution:.1f}", cell(term.detail))
-    return table
-
-
-def _titled(title: str, columns: Sequence[str]) -> Table:
-    table = Table(
-        title=title,
-        title_justify="left",
-        title_style="bold",
-        caption_justify="left",
-        box=None,
-        pad_edge=False,
-        header_style="dim",
-    )
-    for name in columns:
-        table.add_column(name, overflow="fold")
     return table

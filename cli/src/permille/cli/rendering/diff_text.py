@@ -11,9 +11,10 @@ from permille.api.coverage.v1 import coverage_pb2
 from permille.cli.rendering.more_rows import more_text
 from permille.cli.rendering.no_calls import no_calls_text
 from permille.cli.rendering.table_cell import cell
+from permille.cli.rendering.table_layout import Column, number
+from permille.cli.rendering.text_table import TextTable
 from permille.cli.rendering.units import count
 from rich.console import RenderableType
-from rich.table import Table
 
 Difference = coverage_pb2.Difference
 
@@ -92,21 +93,19 @@ def _row_json(row: Difference) -> dict[str, Any]:
     }
 
 
-def _table(title: str, rows: Sequence[Difference], total: int, *, option: str = "--top") -> Table:
-    table = Table(
+def _table(title: str, rows: Sequence[Difference], total: int, *, option: str = "--top") -> TextTable:
+    table = TextTable(
+        Column("NAME", least=20),
+        Column("MODULE", least=10, rank=3),
+        number("CHANGE"),
+        number("A"),
+        number("A %", rank=1),
+        number("B"),
+        number("B %", rank=2),
+        number("G", rank=4),
         title=title,
-        title_justify="left",
-        title_style="bold",
         caption=more_text(len(rows), total, option),
-        caption_justify="left",
-        box=None,
-        pad_edge=False,
-        header_style="dim",
     )
-    table.add_column("NAME", overflow="fold", ratio=3, min_width=24)
-    table.add_column("MODULE", overflow="ellipsis", no_wrap=True)
-    for name in ("CHANGE", "A", "A %", "B", "B %", "G"):
-        table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
         table.add_row(
             cell(" > ".join(filter(None, (row.caller, *row.callers, row.name)))),

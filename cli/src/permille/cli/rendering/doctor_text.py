@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from permille.cli.rendering.table_cell import cell
+from permille.cli.rendering.table_layout import Column
 from permille.cli.rendering.terminal_text import escaped
+from permille.cli.rendering.text_table import TextTable
 from rich.console import RenderableType
-from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
@@ -28,12 +29,14 @@ def doctor_text(diagnosis: Diagnosis) -> Iterator[RenderableType]:
         yield cell(f"This machine cannot record yet; missing: {missing}", "bold red")
 
 
-def _machine(diagnosis: Diagnosis) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("THIS MACHINE", no_wrap=True)
-    table.add_column("", no_wrap=True)
-    table.add_column("FOUND", overflow="fold")
-    table.add_column("COMMAND THAT FIXES IT", overflow="fold")
+def _machine(diagnosis: Diagnosis) -> TextTable:
+    table = TextTable(
+        Column("THIS MACHINE"),
+        Column(""),
+        Column("FOUND", least=20),
+        Column("COMMAND THAT FIXES IT", least=20),
+        head_style="bold",
+    )
     for check in diagnosis.checks:
         state = cell("yes", "green") if check.available else cell("no", "bold red" if check.needed else "yellow")
         table.add_row(cell(check.name), state, cell(check.detail), cell(check.fix))
@@ -47,9 +50,8 @@ def _mesh(diagnosis: Diagnosis) -> Iterator[RenderableType]:
     if mesh.error is not None:
         yield Text(f"mesh: {escaped(mesh.error.message)}" + (f"\n  {mesh.error.help}" if mesh.error.help else ""))
     if mesh.services:
-        table = Table(box=None, pad_edge=False, header_style="bold")
-        for name in ("SERVICE", "INSTANCE", "ADDRESS", "STATE"):
-            table.add_column(name, no_wrap=True)
+        columns = map(Column, ("SERVICE", "INSTANCE", "ADDRESS", "STATE"))
+        table = TextTable(*columns, head_style="bold")
         for service in mesh.services:
             state = cell("healthy", "green") if service.healthy else cell("does not answer", "red")
             table.add_row(

@@ -7,19 +7,26 @@ from collections.abc import Iterator, Sequence
 from permille.api.coverage.v1 import coverage_pb2
 from permille.api.operation.v1 import operation_pb2
 from permille.cli.rendering.table_cell import cell
+from permille.cli.rendering.table_layout import Column
+from permille.cli.rendering.text_table import TextTable
 from permille.cli.rendering.trace_lines import operation_json, stage_text
 from permille.cli.rendering.units import moment, retention
-from rich.table import Table
 
 Operation = operation_pb2.Operation
 _COLOURS = {"done": "green", "failed": "red", "cancelled": "yellow"}
 
 
-def operation_table(operations: Sequence[Operation]) -> Table:
+def operation_table(operations: Sequence[Operation]) -> TextTable:
     """One row for each, in the order given."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("OPERATION", "TARGET", "PURPOSE", "BEGUN (UTC)", "STATE", "CALLER"):
-        table.add_column(name, no_wrap=True)
+    table = TextTable(
+        Column("OPERATION"),
+        Column("TARGET", least=12),
+        Column("PURPOSE", rank=2),
+        Column("BEGUN (UTC)", rank=1),
+        Column("STATE", least=12),
+        Column("CALLER", rank=3),
+        head_style="bold",
+    )
     for one in operations:
         wish = _wish(one)
         state = _state(one)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import PurePath
 
 from permille.cli.rendering.alike import without_most_alike
-from permille.cli.rendering.plain_table import column_widths, plain_table
 from permille.cli.rendering.report import (
     CategoryRow,
     FunctionRow,
@@ -21,11 +20,11 @@ from permille.cli.rendering.report import (
 )
 from permille.cli.rendering.session_table import lost_text
 from permille.cli.rendering.table_cell import cell
+from permille.cli.rendering.table_layout import Column, number
 from permille.cli.rendering.terminal_text import escaped
+from permille.cli.rendering.text_table import TextTable
 from permille.cli.rendering.units import count, duration, moment, share, size
-from rich.console import Console, ConsoleOptions, RenderableType
-from rich.segment import Segment
-from rich.table import Table
+from rich.console import RenderableType
 from rich.text import Text
 
 _TITLES = {
@@ -41,10 +40,24 @@ _BACKENDS = {
     "kmod": "kmod: the processor's own Processor Trace, through permille's kernel module",
     "perf": "perf: the processor's own Processor Trace, through the kernel's driver",
 }
-_NAMES = ("FUNCTION", "MODULE", "CATEGORY")
-_NUMBERS = ("CALLS", "SELF INSN", "%", "TOTAL INSN", "SELF TIME", "TOTAL TIME")
-# Of which one takes a millisecond.
-_MOST_ROWS_OF_RICH = 1000
+_COLUMNS = (
+    Column("FUNCTION", least=20),
+    Column("MODULE", least=10, rank=3),
+    Column("CATEGORY", rank=7),
+    number("CALLS", rank=4),
+    number("SELF INSN", rank=1),
+    number("%"),
+    number("TOTAL INSN", rank=2),
+    number("SELF TIME", rank=5),
+    number("TOTAL TIME", rank=6),
+)
+_RANKED_BY = {
+    Order.SELF: "SELF INSN",
+    Order.TOTAL: "TOTAL INSN",
+    Order.SELF_TIME: "SELF TIME",
+    Order.TOTAL_TIME: "TOTAL TIME",
+    Order.CALLS: "CALLS",
+}
 # So many lines below a function.
 _MOST_INLINED = 5
 _MOST_LOSSES = 15
@@ -52,7 +65,8 @@ _MOST_LOSSES = 15
 
 def report_text(report: Report, orders: Sequence[Order], limit: int) -> Iterator[RenderableType]:
     """The session, one table of functions for each order, the categories, the losses, the notes."""
-    yield _head(report)
+    for name, value in facts(report):
+        yield Text.assemble((f"{name:<8}", "bold"), "  ", cell(value))
     for order in orders:
         if report.functions:
             yield ""
@@ -66,15 +80,6 @@ def report_text(report: Report, orders: Sequence[Order], limit: int) -> Iterator
     for text in without_most_alike(told, "--json lists all"):
         way_out = told.get(text)
         yield Text(f"note: {escaped(text)}" + (f"\n      {way_out}" if way_out else ""))
-
-
-def _head(report: Report) -> Table:
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(overflow="fold")
-    for name, value in facts(report):
-        table.add_row(name, cell(value))
-    return table
 
 
 def facts(report: Report) -> list[tuple[str, str]]:
@@ -153,20 +158,13 @@ def backend_text(backend: str) -> str:
     return f"{known}; imported" if known else f"{recorder}, imported: Processor Trace that another tool recorded"
 
 
-def _function_table(report: Report, order: Order, limit: int) -> RenderableType:
+def _function_table(report: Report, order: Order, limit: int) -> TextTable:
     ranked = top(report.functions, order, limit)
     rest = len(report.functions) - len(ranked)
     more = f"{count(rest)} more functions: --top 0 shows all" if rest > 0 else None
-    rows = list(_function_rows(report, ranked))
-    if len(rows) > _MOST_ROWS_OF_RICH:
-        return _LongTable(_TITLES[order], (*_NAMES, *_NUMBERS), rows, more)
-    table = _titled(_TITLES[order], more)
-    table.add_column("FUNCTION", overflow="fold", ratio=3, min_width=24)
-    table.add_column("MODULE", overflow="ellipsis", no_wrap=True)
-    table.add_column("CATEGORY", overflow="ellipsis", no_wrap=True)
-    for name in _NUMBERS:
-        table.add_column(name, justify="right", no_wrap=True)
-    for row in rows:
+    columns = [replace(one, rank=0) if one.head == _RANKED_BY[order] else one for one in _COLUMNS]
+    table = TextTable(*columns, title=_TITLES[order], caption=more)
+    for row in _function_rows(report, ranked):
         table.add_row(*row)
     return table
 
@@ -195,28 +193,16 @@ def _function_rows(report: Report, ranked: Sequence[FunctionRow]) -> Iterator[tu
             yield more, "", "", "", "", "", "", "", ""
 
 
-@dataclass(frozen=True)
-class _LongTable:
-    title: str
-    heads: Sequence[str]
-    rows: Sequence[Sequence[Text | str]]
-    caption: str | None
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text | Segment]:
-        yield Text(self.title, "bold")
-        columns = [[str(cell) for cell in column] for column in zip(*self.rows, strict=True)]
-        right = [head in _NUMBERS for head in self.heads]
-        for piece in plain_table(self.heads, [columns], column_widths(columns), right, options.max_width):
-            yield Segment(f"{piece}\n")
-        if self.caption:
-            yield Text(self.caption, "dim italic")
-
-
-def _category_table(rows: Sequence[CategoryRow], whole: int) -> Table:
-    table = _titled("What the functions are for")
-    table.add_column("CATEGORY", no_wrap=True)
-    for name in ("FUNCTIONS", "CALLS", "SELF INSN", "%", "SELF TIME"):
-        table.add_column(name, justify="right", no_wrap=True)
+def _category_table(rows: Sequence[CategoryRow], whole: int) -> TextTable:
+    table = TextTable(
+        Column("CATEGORY"),
+        number("FUNCTIONS", rank=2),
+        number("CALLS", rank=3),
+        number("SELF INSN"),
+        number("%"),
+        number("SELF TIME", rank=1),
+        title="What the functions are for",
+    )
     for row in rows:
         table.add_row(
             row.category,
@@ -242,11 +228,14 @@ def _losses(report: Report) -> Iterator[RenderableType]:
     if not report.losses:
         yield cell("Losses: none" if not report.session.lost_bytes else "Losses")
         return
-    table = _titled("Losses: what was executed and is not in this report")
-    table.add_column("REASON", overflow="fold", ratio=2)
-    for name in ("PLACES", "TRACE", "TIME"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("WHAT MAKES IT LESS", overflow="fold", ratio=2)
+    table = TextTable(
+        Column("REASON", least=20),
+        number("PLACES", rank=2),
+        number("TRACE"),
+        number("TIME", rank=1),
+        Column("WHAT MAKES IT LESS", least=20),
+        title="Losses: what was executed and is not in this report",
+    )
     for loss in largest_losses(report.losses, _MOST_LOSSES):
         table.add_row(
             cell(loss.reason),
@@ -256,16 +245,3 @@ def _losses(report: Report) -> Iterator[RenderableType]:
             cell(loss.knob),
         )
     yield table
-
-
-def _titled(title: str, caption: str | None = None) -> Table:
-    return Table(
-        title=title,
-        title_justify="left",
-        title_style="bold",
-        caption=caption,
-        caption_justify="left",
-        box=None,
-        pad_edge=False,
-        header_style="dim",
-    )

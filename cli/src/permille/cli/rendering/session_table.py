@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from permille.cli.rendering.table_cell import cell
+from permille.cli.rendering.table_layout import Column, number
+from permille.cli.rendering.text_table import TextTable
 from permille.cli.rendering.units import count, duration, moment, share, size
-from rich.table import Table
 
 _COLOURS = {"DECODED": "green", "FAILED": "red", "STORED": "yellow"}
 
@@ -23,16 +24,22 @@ class SessionLosses(Protocol):
     def unrecorded_bytes(self) -> int: ...
 
 
-def session_table(sessions: Sequence[Any]) -> Table:
+def session_table(sessions: Sequence[Any]) -> TextTable:
     """One row for each `ListedSession`, the newest first."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("SESSION", "TARGET", "STARTED (UTC)", "STATE"):
-        table.add_column(name, no_wrap=True)
-    for name in ("LENGTH", "TRACE", "LOST", "INSTRUCTIONS", "CALLS"):
-        table.add_column(name, justify="right", no_wrap=True)
     kept = any(one.kept_until_ns for one in sessions)
-    if kept:
-        table.add_column("KEPT UNTIL (UTC)", no_wrap=True)
+    table = TextTable(
+        Column("SESSION"),
+        Column("TARGET", least=12),
+        Column("STARTED (UTC)", rank=4),
+        Column("STATE"),
+        number("LENGTH", rank=5),
+        number("TRACE", rank=6),
+        number("LOST", rank=1),
+        number("INSTRUCTIONS", rank=2),
+        number("CALLS", rank=7),
+        *([Column("KEPT UNTIL (UTC)", rank=3)] if kept else []),
+        head_style="bold",
+    )
     for one in sessions:
         length = one.end_ns - one.start_ns if one.end_ns > one.start_ns else one.period_ms * 1_000_000
         table.add_row(
@@ -44,8 +51,8 @@ def session_table(sessions: Sequence[Any]) -> Table:
             duration(length) if length else "",
             size(one.raw_bytes),
             lost_text(one),
-            count(one.instructions) if one.instructions else "",
-            count(one.calls) if one.calls else "",
+            count(one.instructions) if one.state == "DECODED" else "",
+            count(one.calls) if one.state == "DECODED" else "",
             *([moment(one.kept_until_ns)[: len("2026-11-22 14:00")]] if kept else []),
         )
     return table

@@ -7,24 +7,24 @@ from datetime import UTC, datetime
 
 from permille.mesh.errors import InvalidArgument
 
-_DURATION_MS = {"us": 0.001, "ms": 1.0, "s": 1000.0, "m": 60_000.0, "min": 60_000.0}
+_DURATION_MS = {"us": 0.001, "ms": 1.0, "s": 1000.0, "m": 60_000.0, "min": 60_000.0, "h": 3.6e6, "d": 86.4e6}
 _RETENTION_S = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 24 * 3600, "w": 7 * 24 * 3600}
 # As the API has them.
 _LONGEST_PERIOD_MS = 60_000
 _LONGEST_RETENTION_S = (1 << 32) - 1
 _SIZE_END = 1 << 63
-_SIZE = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_SIZE = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40, "p": 1 << 50, "e": 1 << 60}
 
 
 def parse_duration_ms(text: str) -> int:
     """`500ms`, `1.5s`, `1m` as milliseconds. Raises `InvalidArgument`, also below 1 ms and above a minute."""
-    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*(us|ms|s|m|min)", text.strip())
+    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*(us|ms|s|m|min|h|d)", text.strip())
     period_ms = float(found[1]) * _DURATION_MS[found[2]] if found else 0.0
     if period_ms < 1:
         raise InvalidArgument(
             f"{text!r} is no duration of a millisecond or more",
             reason="DURATION",
-            help="write a number and its unit: 500ms, 1.5s, 1m",
+            help="write one number and its unit: 500ms, 1.5s, 1m",
             metadata={"value": text},
         )
     if period_ms > _LONGEST_PERIOD_MS:
@@ -55,7 +55,7 @@ def parse_retention_s(text: str) -> int:
 
 def parse_size(text: str) -> int:
     """`64MiB`, `64M`, `1GiB`, `4096` as bytes; all units are powers of 1024. Raises `InvalidArgument`."""
-    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)(?:i?b)?", text.strip().lower())
+    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([kmgtpe]?)(?:i?b)?", text.strip().lower())
     size = float(found[1]) * _SIZE[found[2]] if found else 0.0
     if not 1 <= size < _SIZE_END:
         raise InvalidArgument(

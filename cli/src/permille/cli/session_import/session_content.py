@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from permille.cli.capture_file import without_packets
 from permille.cli.piped_recording import written_ns
 from permille.cli.session_import.archived_recording import ArchivedRecording, archived_recording
 from permille.cli.session_import.renumbering import Renumbering
 from permille.cli.session_import.session_times import session_times
-from permille.mesh.errors import FailedPrecondition, InvalidArgument
+from permille.mesh.errors import FailedPrecondition
 
 if TYPE_CHECKING:
     from permille.ptcore import Capture, Listed, ListedBinary, ListedChange, Piece, Stream
@@ -88,7 +89,7 @@ def session_content(capture: Capture, file: Path, code: Path, progress: Progress
     """
     streams = [stream for stream in capture.streams() if stream.size_bytes]
     if not streams:
-        raise _no_trace(capture, file)
+        raise without_packets(capture, file)
     archived = archived_recording(capture, file)
     listed = capture.list_code(code)
     if capture.kind == "raw" and not any(changes for _, changes in listed.processes):
@@ -309,16 +310,6 @@ def _sha256(pieces: Iterator[bytes]) -> str:
     for data in pieces:
         digest.update(data)
     return digest.hexdigest()
-
-
-def _no_trace(capture: Capture, file: Path) -> InvalidArgument:
-    told = f": {capture.warnings[0]}" if capture.warnings else ""
-    return InvalidArgument(
-        f"{file} holds no packets of Processor Trace{told}",
-        reason="NO_PROCESSOR_TRACE",
-        help="record it with `perf record -e intel_pt//u -- CMD`, and import that perf.data",
-        metadata={"file": str(file)},
-    )
 
 
 def _no_code(capture: Capture, file: Path) -> FailedPrecondition:

@@ -24,6 +24,9 @@ from permille.coverage.domain.temporal_decider import (
 )
 from permille.mesh.errors import FailedPrecondition, InvalidArgument, ResourceExhausted
 
+# As its controller does: the others keep what was written first.
+_TAKES_SNAPSHOTS = "perf"
+
 
 @dataclass(frozen=True)
 class Wish:
@@ -42,6 +45,8 @@ class Wish:
     quota: Quota = field(default_factory=Quota)
     # Of a period that is decided; 0: the policy's own.
     longest_ms: int = 0
+    # What was written last is to be kept, where a buffer is full.
+    snapshot: bool = False
 
     def __post_init__(self) -> None:
         """Raises `InvalidArgument` (ROUNDS_TARGET) for rounds among processes that were named one by one."""
@@ -145,7 +150,8 @@ def plan(
     `issues`: recent troubles by process name; `room`: by default the namespace's quota, of which nobody takes
     anything. A node has one session. Raises what `match`, `require_period` and `priority_for` raise,
     `FailedPrecondition` (ALREADY_TRACED) when a process that was named, by pid or as one of a group, or each one of a
-    name is being recorded already, `ResourceExhausted` when there is room for none (QUOTA_IN_USE: not now).
+    name is being recorded already, `ResourceExhausted` when there is room for none (QUOTA_IN_USE: not now),
+    `InvalidArgument` (SNAPSHOT_UNSUPPORTED) when no session could be the snapshot that is wanted.
     """
     if wish.budget_bytes < 0:
         raise InvalidArgument(
@@ -173,6 +179,8 @@ def plan(
         if not (choice.chosen or choice.instance.process.session or wish.sampled)
     )
     sessions = tuple(replace(session, left_out=beyond[session.node]) for session in estimator.sessions(first))
+    if wish.snapshot and not any(session.backend == _TAKES_SNAPSHOTS for session in sessions):
+        raise _no_snapshots(sessions[0].backend)
     return Plan(
         sessions,
         sum(session.expected_bytes for session in sessions),
@@ -303,6 +311,16 @@ def _already_recorded(process: Process) -> FailedPrecondition:
         help="wait until that recording ends; one process is recorded by one session at a time",
         metadata={"pid": str(process.pid), "session": process.session},
         retry_after_s=1.0,
+    )
+
+
+def _no_snapshots(backend: str) -> InvalidArgument:
+    return InvalidArgument(
+        f"{backend} takes no snapshots: where a buffer is full, it keeps what was written first",
+        reason="SNAPSHOT_UNSUPPORTED",
+        help="trace with --backend perf, which keeps what was written last; or without --snapshot, with a larger"
+        " --buffer or a shorter --for",
+        metadata={"field": "options.snapshot", "backend": backend},
     )
 
 

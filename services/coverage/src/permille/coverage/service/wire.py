@@ -89,6 +89,7 @@ def wish_of(request: coverage_pb2.CoverageRequest) -> Wish:
         weights=_weights(request.weights) if request.HasField("weights") else {},
         quota=_quota(request.quota),
         longest_ms=request.longest_period_ms,
+        snapshot=request.options.snapshot,
     )
 
 

@@ -100,8 +100,15 @@ fn is_tar(data: &[u8]) -> bool {
 }
 
 fn archive(data: &[u8]) -> Option<&'static str> {
-    const BEGINNINGS: [(&[u8], &str); 4] =
-        [(b"PK\x03\x04", "a zip"), (b"\xfd7zXZ\0", "an xz"), (b"BZh", "a bzip2"), (b"7z\xbc\xaf\x27\x1c", "a 7z")];
+    const BEGINNINGS: [(&[u8], &str); 6] = [
+        (b"PK\x03\x04", "a zip"),
+        (b"\xfd7zXZ\0", "an xz"),
+        (b"BZh", "a bzip2"),
+        (b"7z\xbc\xaf\x27\x1c", "a 7z"),
+        // One layer was taken off.
+        (b"\x1f\x8b", "a gzip within an"),
+        (b"\x28\xb5\x2f\xfd", "a zstd within an"),
+    ];
     let begins = || BEGINNINGS.into_iter().find_map(|(beginning, kind)| data.starts_with(beginning).then_some(kind));
     is_tar(data).then_some("a tar").or_else(begins)
 }
@@ -112,6 +119,10 @@ fn unknown(data: &[u8]) -> String {
     }
     if let Some(kind) = archive(data) {
         return format!("this is {kind} archive: unpack it, and give the recording in it");
+    }
+    if data.starts_with(b"PERFFILE") {
+        return "a perf.data of perf's first version, which knew no Processor Trace: record with a newer perf"
+            .to_owned();
     }
     let first: Vec<_> = data.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
     format!(
@@ -152,6 +163,13 @@ mod tests {
             assert!(refused.to_string().contains(&format!("{kind} archive: unpack it")), "{refused}");
         }
         std::fs::remove_file(&file).unwrap();
+    }
+
+    #[test]
+    fn what_is_packed_twice_or_of_another_time_is_named() {
+        assert!(unknown(b"\x1f\x8b\x08\0").starts_with("this is a gzip within an archive: unpack it"));
+        assert!(unknown(b"\x28\xb5\x2f\xfd").starts_with("this is a zstd within an archive: unpack it"));
+        assert!(unknown(b"PERFFILE\x68\0").ends_with("record with a newer perf"));
     }
 
     #[test]

@@ -1,20 +1,20 @@
 //! A session of permille as its archive holds it (docs/design/0002): the folder of one session in an object store of
 //! files, with the binaries beside it.
 
+mod binaries;
 mod digest;
 mod generated;
 mod missing;
 mod packet_options;
 mod who_ran;
 
-use crate::files::search;
 use crate::jit::{Generated, Timeline, What};
 use crate::json::{parse, Node};
-use crate::temporary::TemporaryFile;
-use crate::unpacked::{content, Contents};
+use crate::unpacked::Contents;
 use crate::{
     divide, Bytes, Capture, CaptureError, Divided, Epochs, Kind, Of, Options, Stream, SwitchRecords, View, KERNEL,
 };
+use binaries::Binaries;
 use missing::lost_offsets;
 use packet_options::config;
 use pt_image::{Binary, Image, ImageError, Search, MAX_EPOCH};
@@ -36,8 +36,7 @@ struct Archive {
     /// The folder of the session, and the root of the store, to which keys are relative.
     folder: PathBuf,
     root: PathBuf,
-    search: Search,
-    binaries: HashMap<String, Result<Arc<Binary>, String>>,
+    binaries: Binaries,
     /// Those that stand in the code file, by offset and size.
     inside: HashMap<(u64, u64), Result<Arc<Binary>, String>>,
     /// What was read: several segments may name one object.
@@ -60,11 +59,10 @@ pub fn read(path: &Path, text: &[u8], options: &Options) -> Result<Capture, Capt
     }
     let folder = path.parent().unwrap_or(Path::new("")).to_owned();
     let root = folder.join("..").join("..");
-    let (binaries, inside, contents) = (HashMap::new(), HashMap::new(), Contents::default());
-    let (search, generated) = (search(&options.symbols), HashMap::new());
+    let (inside, contents, generated) = (HashMap::new(), Contents::default(), HashMap::new());
+    let binaries = Binaries::new(&options.symbols);
     let (warnings, refusals, by_time) = (Vec::new(), Vec::new(), false);
-    let mut archive =
-        Archive { folder, root, search, binaries, inside, contents, warnings, refusals, generated, by_time };
+    let mut archive = Archive { folder, root, binaries, inside, contents, warnings, refusals, generated, by_time };
     let mut capture = Capture::new(Kind::Session);
     let pt = manifest.get("pt")?;
     let number = |name: &str, below: u64| pt.get(name)?.integer(below);
@@ -201,25 +199,6 @@ fn times_of_epochs(process: &Node) -> Result<Vec<(u64, u32)>, CaptureError> {
 fn doubts(divided: &Divided) -> impl Iterator<Item = (usize, &'static str)> + use<> {
     let counts = [(divided.ambiguous, "several places fit"), (divided.coarse, "only clock packets tell")];
     counts.into_iter().filter(|&(count, _)| count > 0)
-}
-
-/// A binary of the store, unpacked, with its separate debug file where there is one, and why that cannot be used. `mapped`: its path
-/// in the process.
-fn load(path: &Path, mapped: &str, search: &Search) -> Result<(Binary, Option<String>), String> {
-    let unpacked = |path: &Path| {
-        let bytes = content(path).map_err(|error| error.to_string())?;
-        TemporaryFile::new(&bytes).map_err(|error| error.to_string())
-    };
-    let debug = PathBuf::from(format!("{}.debug", path.display()));
-    let (debug, refusal) = match debug.is_file().then(|| unpacked(&debug)).transpose() {
-        Ok(debug) => (debug, None),
-        Err(why) => (None, Some(why)),
-    };
-    let debug_path = debug.as_ref().map(|file| file.0.clone());
-    let search = Search { debug: debug_path, mapped: Some(mapped.into()), ..search.clone() };
-    let bytes = pt_image::Bytes::open(&unpacked(path)?.0).map_err(|error| format!("{}: {error}", path.display()))?;
-    let binary = Binary::of(path, bytes, &search).map_err(|error| error.to_string())?;
-    Ok((binary, refusal))
 }
 
 /// So many bytes of the code file from where the change says.
@@ -374,17 +353,10 @@ impl Archive {
         let Some(key) = change.find("binary")?.filter(|key| key.text().is_ok_and(|text| !text.is_empty())) else {
             return Ok(None);
         };
-        let name = key.text()?.to_owned();
-        if let Some(known) = self.binaries.get(&name) {
-            return Ok(Some(known.clone()));
-        }
         let path = self.path(&key)?;
-        let mapped = change.find("path")?.map_or(Ok(""), |node| node.text())?;
-        let loaded = load(&path, mapped, &self.search).map(|(binary, refusal)| {
-            self.warnings.extend(refusal.map(|why| format!("{mapped}: its debug file cannot be used: {why}")));
-            Arc::new(binary)
-        });
-        self.binaries.insert(name, loaded.clone());
+        let said = |name| change.find(name)?.map_or(Ok(""), |node| node.text());
+        let (mapped, build_id) = (said("path")?, said("build_id")?);
+        let loaded = self.binaries.find(key.text()?, &path, mapped, build_id, &mut self.warnings);
         Ok(Some(loaded))
     }
 }

@@ -229,6 +229,29 @@ fn what_is_damaged_of_a_binary_is_named_as_the_store_has_it() {
 }
 
 #[test]
+fn binaries_of_a_session_that_was_copied_alone_are_found_by_build_id_where_symbols_are() {
+    let id = "6aa9a4e26f282f33377d59fece874c715b41261a";
+    let maps = MAPS.replace("binaries/b1\"", &format!("binaries/{id}\", \"build_id\": \"{id}\""));
+    let Some(store) = store("copied-alone", &maps) else { return };
+    let open = |folder: &PathBuf| {
+        let symbols = vec![folder.clone()];
+        let capture = open(&store.0.join("raw/s1"), &Options { symbols, ..Options::default() }).unwrap();
+        (pt_flow::CodeMemory::read(&capture.memory(), 0, 0x40_0500).is_some(), capture.warnings)
+    };
+    let (there, warnings) = open(&store.0);
+    assert!(!there && warnings[0].contains(&format!("no file with build id {id} is there")), "{warnings:?}");
+    // As the store had it, and as it is installed.
+    let elsewhere = store.0.join("elsewhere");
+    std::fs::create_dir_all(&elsewhere).unwrap();
+    std::fs::copy(store.0.join("binaries/b1"), elsewhere.join(id)).unwrap();
+    assert_eq!(open(&elsewhere), (true, Vec::new()));
+    assert_eq!(open(&reference_data().unwrap().join("pt/lldb/intelpt-trace")), (true, Vec::new()));
+    // Another file of that name.
+    std::fs::write(elsewhere.join(id), [7; 100]).unwrap();
+    assert!(!open(&elsewhere).0);
+}
+
+#[test]
 fn a_segment_that_cannot_be_used_costs_its_own_packets() {
     let Some(store) = store("damaged-segment", MAPS) else { return };
     let folder = store.0.join("raw/s1");

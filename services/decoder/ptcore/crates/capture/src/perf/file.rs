@@ -28,6 +28,9 @@ pub fn read(path: &Path, data: Bytes, options: &Options) -> Result<Capture, Capt
     let mut fields = Fields::new(&data, MAGIC.len());
     let size = fields.u64().map_err(short)?;
     if size == PIPE_HEAD {
+        if data.len() == PIPE_HEAD as usize {
+            return Err(CaptureError::damaged(path, data.len(), "nothing stands behind the head of the file"));
+        }
         records.read(path, &data, 0..data.len(), PIPE_HEAD as usize)?;
     } else {
         let entry = fields.u64().map_err(short)?;
@@ -47,6 +50,7 @@ pub fn read(path: &Path, data: Bytes, options: &Options) -> Result<Capture, Capt
         let end = usize::try_from(end).unwrap_or(usize::MAX);
         if end > data.len() {
             let what = format!("the records are said to end at {end:#x}, the file ends at {:#x}", data.len());
+            records.cut = Some((data.len(), what.clone()));
             records.warnings.push(what);
         }
         if body.1 != 0 && end <= data.len() {
@@ -74,9 +78,15 @@ pub fn read(path: &Path, data: Bytes, options: &Options) -> Result<Capture, Capt
                    record -e intel_pt/notnt,noretcomp/`, or both without notnt";
         return Err(CaptureError::Unknown { path: path.to_owned(), why: why.to_owned() });
     }
+    let cut = records.cut.take().filter(|_| !records.foreign);
     let mut capture = Capture::new(Kind::PerfData);
     sideband::fill(&mut capture, &data, records, options)?;
-    Ok(capture)
+    match cut {
+        Some((at, what)) if capture.streams.is_empty() => {
+            Err(CaptureError::damaged(path, at, format!("{what}: no packets stand before")))
+        }
+        _ => Ok(capture),
+    }
 }
 
 /// The file with what `perf record --threads` puts beside it, one for each thread that wrote: records, without a head.
@@ -141,8 +151,9 @@ fn features(data: &[u8], end: usize, flags: &[u64; 4]) -> (Vec<(u32, u64, u64)>,
 
 #[cfg(test)]
 mod tests {
-    use crate::perf::recording::{program, runs, words, Folder, Pipe, NOP_RET, USER};
-    use crate::{open, Options};
+    use super::PIPE_HEAD;
+    use crate::perf::recording::{halves, program, runs, text, words, Folder, Pipe, NOP_RET, USER};
+    use crate::{open, CaptureError, Options};
 
     #[test]
     fn threads_of_perf_have_files_of_their_own() {
@@ -274,6 +285,28 @@ mod tests {
         assert!(read(1 << 55 | 1 << 11).unwrap().config.without_tnt);
         let error = read(1 << 55).err().unwrap().to_string();
         assert!(error.starts_with(&file.display().to_string()) && error.contains("notnt,noretcomp"), "{error}");
+    }
+
+    #[test]
+    fn a_file_that_was_cut_in_front_of_its_packets_is_damaged() {
+        let folder = Folder::new("cut-in-front");
+        let mut pipe = Pipe::new();
+        pipe.event(3, 0, &[halves(&[7, 7]), text("work")].concat(), (7, 7, 0, 0));
+        let behind = pipe.0.len();
+        pipe.packets(0, 0, &[0; 8]);
+        let file = folder.0.join("perf.data");
+        let read = |size: usize| {
+            folder.add("perf.data", &pipe.0[..size]);
+            open(&file, &Options::default())
+        };
+        assert_eq!(read(pipe.0.len()).unwrap().streams.len(), 1);
+        for size in [PIPE_HEAD as usize, behind - 1, behind + 4] {
+            let cut = read(size).err().unwrap();
+            assert!(matches!(cut, CaptureError::Damaged { .. }), "{size}: {cut}");
+        }
+        // What ends behind a record may be whole.
+        let none = "perf recorded no Processor Trace (its event was there and left no packets): use `perf record -e intel_pt//`";
+        assert_eq!(read(behind).unwrap().warnings, [none]);
     }
 
     #[test]

@@ -33,6 +33,8 @@ pub struct Records {
     packed: Vec<(usize, usize)>,
     /// It has hardware traces of another kind.
     pub foreign: bool,
+    /// Where the records end too early, and how that shows.
+    pub cut: Option<(usize, String)>,
     /// Bytes of the last packets that the file ends before.
     missing: u64,
     /// Bytes that were unpacked to `unpacked`, of all files.
@@ -64,6 +66,7 @@ impl Records {
                 }
                 Err(what) => {
                     let (at, behind) = (next - file.start, end - next);
+                    self.cut.get_or_insert_with(|| (at, what.clone()));
                     self.warnings
                         .push(format!("{of}at offset {at:#x}: {what}; the {behind} bytes behind are left out"));
                     break;

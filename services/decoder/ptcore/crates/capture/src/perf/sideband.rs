@@ -136,7 +136,11 @@ pub fn fill(capture: &mut Capture, data: &Bytes, mut records: Records, options: 
     capture.warnings.extend(sideband.running.unknown());
     capture.warnings.append(&mut records.warnings);
     if capture.streams.is_empty() {
-        let why = if records.foreign { "another hardware trace alone" } else { "no AUXTRACE records" };
+        let why = match info {
+            _ if records.foreign => "another hardware trace alone",
+            Some(_) => "its event was there and left no packets",
+            None => "no AUXTRACE records",
+        };
         capture.warnings.push(format!("perf recorded no Processor Trace ({why}): use `perf record -e intel_pt//`"));
     }
     let user_only = attribute.is_some_and(|attribute| attribute.excludes_kernel());
