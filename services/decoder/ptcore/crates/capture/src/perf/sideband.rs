@@ -2,6 +2,7 @@
 
 mod loose;
 mod losses;
+mod mapped;
 
 use super::address_filters::AddressFilters;
 use super::attributes::{Attributes, SampleId};
@@ -14,17 +15,17 @@ use super::records::Records;
 use super::running::Running;
 use super::thread_names::ThreadNames;
 use super::untimed::Untimed;
-use super::written::{has_no_file, Written};
+use super::written::Written;
 use super::{bpf, kernel};
 use crate::elf::Function;
 use crate::files::Files;
-use crate::jit;
 use crate::on_core::{Sign, Who};
 use crate::spaces::{Content, Mapping, Spaces, KERNEL};
 use crate::timeline::attach_with;
 use crate::vdso;
 use crate::{Bytes, Capture, CaptureError, Conversion, Of, Options, Stays, Stream, Switch};
 use losses::Losses;
+use mapped::dso;
 use pt_flow::is_kernel;
 use pt_packet::find_psb;
 use std::collections::{BTreeMap, HashMap};
@@ -206,7 +207,7 @@ impl<'o> Sideband<'o> {
         }
         match event {
             Event::Mmap { executable: false, .. } | Event::Other => {}
-            Event::Mmap { pid, kernel, address, size, offset, name, build_id, .. } => {
+            Event::Mmap { pid, kernel, writable, address, size, offset, name, build_id, .. } => {
                 let told = self.build_ids.get(dso(&name, address)).cloned();
                 let build_id = told.filter(|_| build_id.is_empty()).unwrap_or(build_id);
                 if kernel {
@@ -226,7 +227,7 @@ impl<'o> Sideband<'o> {
                         self.untimed.map(pid, address, size, &name);
                     }
                     self.filters.map(address, size, offset, &name);
-                    self.map(pid, tsc, (address, size, offset), &name, &build_id);
+                    self.map(pid, tsc, (address, size, offset), writable, &name, &build_id);
                 }
             }
             Event::Comm { pid, tid, exec, name } => {
@@ -281,58 +282,6 @@ impl<'o> Sideband<'o> {
                 }
             }
         }
-    }
-
-    fn map(&mut self, pid: u32, tsc: u64, (address, size, offset): (u64, u64, u64), name: &str, build_id: &str) {
-        // The kernel does what is called there: no code of that page runs (arch/x86/entry/vsyscall of Linux).
-        if name == "[vsyscall]" {
-            return;
-        }
-        if let Some(file) = jit::is_dump(name) {
-            match self.written.dump((pid, tsc), name, file, self.conversion) {
-                Ok(dump) => {
-                    for (tsc, mapping) in dump.code {
-                        self.spaces.map(pid, tsc, mapping);
-                    }
-                    if let Some(damage) = dump.damage {
-                        self.miss(name, &damage);
-                    }
-                }
-                Err(reason) => self.miss(name, &reason),
-            }
-            return;
-        }
-        let content = if has_no_file(name) {
-            let reason = "code written at run time: only a jitdump file tells it".to_owned();
-            Content::Unnamed { names: self.written.names(pid), reason }
-        } else {
-            let file = dso(name, address);
-            let found = self.files.find(file, build_id).or_else(|reason| match file {
-                "[vdso]" if self.same_kernel => vdso::with_id(build_id).ok_or(reason),
-                _ => Err(reason),
-            });
-            match found {
-                Ok(binary) => Content::File { binary, offset },
-                Err(reason) => {
-                    let place = (address, size, offset);
-                    let portable = self.portables.map(&self.files, &mut self.written, pid, place, (file, build_id));
-                    if let Some(mapping) = portable {
-                        return self.spaces.map(pid, tsc, mapping);
-                    }
-                    self.miss(name, &reason);
-                    if name.starts_with("/memfd:") {
-                        Content::Unnamed { names: self.written.names(pid), reason }
-                    } else {
-                        Content::Unread { reason }
-                    }
-                }
-            }
-        };
-        self.spaces.map(pid, tsc, Mapping { address, size, name: name.to_owned(), content });
-    }
-
-    fn miss(&mut self, name: &str, reason: &str) {
-        *self.missing.entry((name.to_owned(), reason.to_owned())).or_default() += 1;
     }
 
     /// `user_only`: whether the kernel was not traced, where that is known.
@@ -402,15 +351,6 @@ fn is_of(id: &SampleId, of: Of) -> bool {
     match of {
         Of::Core(cpu) => id.cpu == Some(cpu),
         Of::Thread { tid, .. } => id.tid == Some(tid),
-    }
-}
-
-/// What perf calls the file that is mapped: the kernel has another vdso for programs of 32 bits, which it names as the one of 64
-/// bits (tools/perf/util/vdso.h).
-fn dso(name: &str, address: u64) -> &str {
-    match name {
-        "[vdso]" if address >> 32 == 0 => "[vdso32]",
-        _ => name,
     }
 }
 
