@@ -226,6 +226,21 @@ fn a_program_is_no_vmlinux() {
 }
 
 #[test]
+fn a_vmlinux_without_code_is_refused() {
+    let whole = elf::file(LINKED, &CODE, &[]);
+    let section = u64::from_le_bytes(whole[40..48].try_into().unwrap()) as usize + 64;
+    // As in packages of headers, where data are in an executable segment: no SHF_EXECINSTR. As `objcopy --only-keep-debug` has
+    // it: SHT_NOBITS.
+    for (place, value) in [(section + 8, 2), (section + 4, 8)] {
+        let mut file = whole.clone();
+        file[place] = value;
+        let folder = Folder::new("no-code");
+        let refused = refusal(&folder, Options { vmlinux: Some(folder.add("vmlinux", &file)), ..Options::default() });
+        assert!(refused.contains("it has no code"), "{refused}");
+    }
+}
+
+#[test]
 fn a_vmlinux_of_which_nothing_says_whether_it_is_the_recorded_kernel_is_told() {
     let text = Function { address: LINKED, size: 4, name: "_text".to_owned() };
     let symbol = Some(("_text".to_owned(), BOOTED));

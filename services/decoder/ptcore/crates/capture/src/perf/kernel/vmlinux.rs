@@ -6,7 +6,7 @@ use crate::files::{loaded, same_id, Files, Loaded};
 use crate::perf::modules::NOP5;
 use crate::spaces::{Content, Mapping};
 use crate::{CaptureError, Options};
-use object::{Object, ObjectSymbol, SymbolIndex, SymbolKind};
+use object::{Object, ObjectSection, ObjectSymbol, SectionKind, SymbolIndex, SymbolKind};
 use pt_image::{Binary, SymbolNames};
 use std::path::Path;
 use std::sync::Arc;
@@ -42,6 +42,11 @@ impl Vmlinux {
         let code = parts.iter().find(|part| part.executable && part.address >= TEXT);
         let none = || refuse(format!("no part of it is code at {TEXT:#x} or above: it is no kernel"));
         let code = code.map(|part| part.address).ok_or_else(none)?;
+        if !may_have_code(&binary) {
+            let what =
+                "it has no code: distributions have such a vmlinux for BTF or for debuggers, beside the whole one";
+            return Err(refuse(what.to_owned()));
+        }
         let file = binary.elf().map_err(refuse)?;
         let names = SymbolNames::of(&file);
         let is_named = |symbol: SymbolIndex, name: &str| names.name(symbol) == Some(name.as_bytes());
@@ -127,6 +132,13 @@ impl Vmlinux {
     }
 }
 
+/// As its own section headers say, where it has any: an executable segment may hold data.
+fn may_have_code(binary: &Binary) -> bool {
+    let Ok(file) = pt_image::elf(binary.code(0)) else { return true };
+    let mut sections = file.sections().peekable();
+    sections.peek().is_none() || sections.any(|section| section.kind() == SectionKind::Text && section.size() > 0)
+}
+
 fn refusal(binary: &Binary, what: String) -> CaptureError {
     CaptureError::option(&binary.path().display().to_string(), what)
 }
@@ -151,5 +163,6 @@ fn with_id(recorded: &Recorded, options: &Options) -> Option<Arc<Binary>> {
     let mut files = Files::new(&options.symbols);
     let names = ["vmlinux".to_owned(), format!("/usr/lib/debug/boot/vmlinux-{}", recorded.release)];
     let packed = |name: &String| ["", ".gz", ".xz", ".zst"].map(|ending| format!("{name}{ending}"));
-    names.iter().flat_map(packed).find_map(|name| files.find(&name, wanted).ok())
+    let mut found = names.iter().flat_map(packed).filter_map(|name| files.find(&name, wanted).ok());
+    found.find(|binary| may_have_code(binary))
 }
