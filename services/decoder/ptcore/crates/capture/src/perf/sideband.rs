@@ -25,7 +25,6 @@ use crate::timeline::attach_with;
 use crate::vdso;
 use crate::{Bytes, Capture, CaptureError, Conversion, Of, Options, Stays, Stream, Switch};
 use losses::Losses;
-use mapped::dso;
 use pt_flow::is_kernel;
 use pt_packet::find_psb;
 use std::collections::{BTreeMap, HashMap};
@@ -208,7 +207,7 @@ impl<'o> Sideband<'o> {
         match event {
             Event::Mmap { executable: false, .. } | Event::Other => {}
             Event::Mmap { pid, kernel, writable, address, size, offset, name, build_id, .. } => {
-                let told = self.build_ids.get(dso(&name, address)).cloned();
+                let told = self.told_build_id(&name, address).cloned();
                 let build_id = told.filter(|_| build_id.is_empty()).unwrap_or(build_id);
                 if kernel {
                     self.kernel.build_ids.insert(name.clone(), build_id.clone());

@@ -6,6 +6,17 @@ use crate::perf::written::has_no_file;
 use crate::spaces::{Content, Mapping};
 use crate::vdso;
 
+/// What a loss says that is in a page of the kernel's for uprobes, by the page's name (kernel/events/uprobes.c and, since Linux 6.18,
+/// arch/x86/kernel/uprobes.c).
+const OF_UPROBES: [(&str, &str); 2] = [
+    ("[uprobes]", "the kernel's copies of instructions that have a uprobe: nobody can read them"),
+    (
+        "[uprobes-trampoline]",
+        "the kernel's code for uprobes in place of a nop, whose call of it is not in the file: what ran from there to the next address \
+         that a packet has is lost",
+    ),
+];
+
 impl Sideband<'_> {
     pub(super) fn map(
         &mut self,
@@ -34,7 +45,13 @@ impl Sideband<'_> {
             }
             return;
         }
-        let content = if has_no_file(name) {
+        let content = if let Some((page, reason)) = OF_UPROBES.into_iter().find(|(page, _)| *page == name) {
+            // The copies are told where the instructions stand.
+            if page != "[uprobes]" {
+                self.miss(name, reason);
+            }
+            Content::Unread { reason: reason.to_owned() }
+        } else if has_no_file(name) {
             let reason = "code written at run time: only a jitdump file tells it".to_owned();
             Content::Unnamed { names: self.written.names(pid), writable, reason }
         } else {
@@ -63,6 +80,13 @@ impl Sideband<'_> {
         self.spaces.map(pid, tsc, Mapping { address, size, name: name.to_owned(), content });
     }
 
+    /// Of the file that is mapped so, as the recording's header has it. A program of the x32 ABI has a vdso of its own, at the addresses
+    /// of one of 32 bits.
+    pub(super) fn told_build_id(&self, name: &str, address: u64) -> Option<&String> {
+        let file = dso(name, address);
+        self.build_ids.get(file).or_else(|| self.build_ids.get("[vdsox32]").filter(|_| file == "[vdso32]"))
+    }
+
     fn miss(&mut self, name: &str, reason: &str) {
         *self.missing.entry((name.to_owned(), reason.to_owned())).or_default() += 1;
     }
@@ -70,7 +94,7 @@ impl Sideband<'_> {
 
 /// What perf calls the file that is mapped: the kernel has another vdso for programs of 32 bits, which it names as the one of 64
 /// bits (tools/perf/util/vdso.h).
-pub(super) fn dso(name: &str, address: u64) -> &str {
+fn dso(name: &str, address: u64) -> &str {
     match name {
         "[vdso]" if address >> 32 == 0 => "[vdso32]",
         _ => name,
@@ -79,9 +103,44 @@ pub(super) fn dso(name: &str, address: u64) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use super::OF_UPROBES;
     use crate::elf;
     use crate::perf::recording::{halves, runs, text, words, Folder, Pipe, USER};
     use crate::Options;
+
+    #[test]
+    fn a_program_of_the_x32_abi_has_a_vdso_of_its_own() {
+        const LOW: u64 = 0xffbf_e000;
+        let folder = Folder::new("vdsox32");
+        let vdso = crate::vdso::own().unwrap();
+        folder.add(vdso.build_id(), vdso.code(0));
+        let id: Vec<u8> = (0..20).map(|at| u8::from_str_radix(&vdso.build_id()[2 * at..][..2], 16).unwrap()).collect();
+        let mut pipe = Pipe::new();
+        pipe.record(67, 2, &[halves(&[u32::MAX]), id, vec![0; 4], text("[vdsox32]")].concat());
+        pipe.maps((7, 7, 5, 0), LOW, 0x2000, 0, "[vdso]");
+        pipe.enters((7, 7, 10, 0));
+        pipe.ran(0, &[(100, LOW)]);
+        assert_eq!(pipe.open(&folder, Options::default()).warnings, Vec::<String>::new());
+    }
+
+    #[test]
+    fn pages_of_the_kernel_for_uprobes_are_no_files_that_are_missing() {
+        const COPIES: u64 = 0x7fff_ffff_e000;
+        const TRAMPOLINE: u64 = USER - 0x10000;
+        let folder = Folder::new("uprobes");
+        let mut pipe = Pipe::new();
+        pipe.maps((7, 7, 5, 0), COPIES, 0x1000, 0, "[uprobes]");
+        pipe.maps((7, 7, 5, 0), TRAMPOLINE, 0x1000, 0, "[uprobes-trampoline]");
+        pipe.enters((7, 7, 10, 0));
+        pipe.ran(0, &[(100, COPIES), (200, TRAMPOLINE)]);
+        let capture = pipe.open(&folder, Options::default());
+        let [_, (_, of_trampoline)] = OF_UPROBES;
+        assert_eq!(capture.warnings, [format!("[uprobes-trampoline], mapped 1 times: {of_trampoline}")]);
+        let view = capture.views.iter().position(|view| view.tid == 7).unwrap() as u32;
+        for (address, (page, why)) in [COPIES, TRAMPOLINE].into_iter().zip(OF_UPROBES) {
+            assert_eq!(capture.memory().why_no_code(view, address), format!("{page}: {why}"));
+        }
+    }
 
     #[test]
     fn memory_that_a_program_may_write_is_no_copy_of_a_files_code() {
