@@ -186,6 +186,32 @@ fn vmlinux_is_found_by_the_build_id_of_the_recorded_kernel() {
 }
 
 #[test]
+fn vmlinux_is_found_where_distributions_have_it() {
+    let folder = Folder::new("distributions");
+    let Some(vmlinux) = build(&folder, "linked") else { return };
+    let release = b"6.1.0-x\0";
+    let mut recording = recording();
+    recording.record(80, 0, &[words(&[4]), halves(&[release.len() as u32]), release.to_vec()].concat());
+    let (first, rest) = BUILD_ID.split_at(2);
+    let by_id = format!(".build-id/{first}/{rest}.debug");
+    for place in [
+        "boot/vmlinux-6.1.0-x",
+        "lib/modules/6.1.0-x/vmlinux",
+        "lib/modules/6.1.0-x/build/vmlinux",
+        "usr/lib/debug/boot/vmlinux-6.1.0-x",
+        "usr/lib/debug/lib/modules/6.1.0-x/vmlinux",
+        &format!("usr/lib/debug/{by_id}"),
+        &by_id,
+    ] {
+        let there = folder.0.join(place);
+        std::fs::create_dir_all(there.parent().unwrap()).unwrap();
+        std::fs::rename(&vmlinux, &there).unwrap();
+        assert_eq!(runs(&recording.open(&folder, Options::default())), [(7, vec![5, 3, 0])], "{place}");
+        std::fs::rename(&there, &vmlinux).unwrap();
+    }
+}
+
+#[test]
 fn functions_of_a_vmlinux_are_not_traced_and_keep_their_names() {
     let at = |offset, size, name: &str| Function { address: LINKED + offset, size, name: name.to_owned() };
     let functions = [at(0, 7, "_text"), at(7, 1, "__fentry__")];

@@ -161,7 +161,18 @@ fn with_id(recorded: &Recorded, options: &Options) -> Option<Arc<Binary>> {
         return None;
     }
     let mut files = Files::new(&options.symbols);
-    let names = ["vmlinux".to_owned(), format!("/usr/lib/debug/boot/vmlinux-{}", recorded.release)];
+    let (release, (first, rest)) = (&recorded.release, wanted.split_at(2));
+    // As in perf (tools/perf/util/symbol.c, vmlinux_path__init); a debug file may have the code, too.
+    let names = [
+        "vmlinux".to_owned(),
+        format!("/usr/lib/debug/boot/vmlinux-{release}"),
+        format!("/usr/lib/debug/lib/modules/{release}/vmlinux"),
+        format!("/lib/modules/{release}/vmlinux"),
+        format!("/lib/modules/{release}/build/vmlinux"),
+        format!("/boot/vmlinux-{release}"),
+        format!("/usr/lib/debug/.build-id/{first}/{rest}.debug"),
+        format!("/.build-id/{first}/{rest}.debug"),
+    ];
     let packed = |name: &String| ["", ".gz", ".xz", ".zst"].map(|ending| format!("{name}{ending}"));
     let mut found = names.iter().flat_map(packed).filter_map(|name| files.find(&name, wanted).ok());
     found.find(|binary| may_have_code(binary))
