@@ -247,19 +247,24 @@ COPIES = """if True:
         content = file.read()
         begin = libc.mmap(None, 3 * page, code, mmap.MAP_PRIVATE, file.fileno(), 0)
     fixed = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x10
-    libc.mmap(begin + page, page, code | mmap.PROT_WRITE, fixed, -1, 0)
-    ctypes.memmove(begin + page, content[page:2 * page], page)
-    ctypes.memmove(begin + page, bytes.fromhex(sys.argv[2]), len(sys.argv[2]) // 2)
+    written, first, end = bytes.fromhex(sys.argv[2]), int(sys.argv[3]) * page, int(sys.argv[4]) * page
+    libc.mmap(begin + first, end - first, code | mmap.PROT_WRITE, fixed, -1, 0)
+    ctypes.memmove(begin + first, content[first:end], end - first)
+    ctypes.memmove(begin + first, written, len(written))
     print(begin, flush=True)
     input()
 """
 
 
 @pytest.mark.parametrize("written", [b"", b"\xcc"])
-def test_what_was_copied_out_of_a_file_for_huge_pages_is_the_files(written: bytes, tmp_path: Path) -> None:
+@pytest.mark.parametrize("pages", [(1, 2), (0, 2), (1, 3)])
+def test_what_was_copied_out_of_a_file_for_huge_pages_is_the_files(
+    pages: tuple[int, int], written: bytes, tmp_path: Path
+) -> None:
+    first, end = pages
     library = tmp_path / "library.so"
     library.write_bytes(bytes(range(1, 256)) * 49)
-    command = [sys.executable, "-c", COPIES, str(library), written.hex()]
+    command = [sys.executable, "-c", COPIES, str(library), written.hex(), str(first), str(end)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
         begin = int(child.stdout.readline())
@@ -270,10 +275,16 @@ def test_what_was_copied_out_of_a_file_for_huge_pages_is_the_files(written: byte
     stamp = FileStamp.of(library.stat())
     pieces = [change for change in image.changes() if begin <= change.address < begin + 3 * 4096]
     told = [(change.event, change.address - begin, change.path, change.offset) for change in pieces]
-    copied = ("code", 4096, "", 0) if written else ("map", 4096, str(library), 4096)
-    assert told == [("map", 0, str(library), 0), copied, ("map", 8192, str(library), 8192)]
-    assert pieces[1].code[:1] == written
-    assert [change.stamp for change in pieces] == [stamp, None if written else stamp, stamp]
+    begins = sorted({0, first * 4096, end * 4096} - {3 * 4096})
+    expected = [("map", begin, str(library), begin) for begin in begins]
+    stamps = [stamp for _ in begins]
+    copied = begins.index(first * 4096)
+    if written:
+        expected[copied] = ("code", first * 4096, "", 0)
+        stamps[copied] = None
+    assert told == expected
+    assert pieces[copied].code[:1] == written
+    assert [change.stamp for change in pieces] == stamps
 
 
 def test_code_without_a_file_is_read_from_the_process_itself() -> None:

@@ -24,7 +24,7 @@ from permille.controller.domain.mapping import DELETED, USER_END, VDSO, Mapping,
 from permille.controller.domain.proc_text import text_of
 from permille.controller.domain.process_memory import file_without_name, own_vdso, read_memory
 from permille.controller.domain.recording import ImageChange
-from permille.controller.domain.remapped_text import has_its_bytes, in_its_file
+from permille.controller.domain.remapped_text import has_its_bytes, in_files
 
 PROC = Path("/proc")
 # It is read while switch records wait.
@@ -156,15 +156,17 @@ class ProcessImage:
         every = list(parsed(text_of(self._folder / "maps")))
         unchanged = constant(every)
         for mapping in mappings:
-            as_file = in_its_file(mapping, (other for _, other in every))
-            if as_file is None:
+            as_files = list(in_files(mapping, (other for _, other in every)))
+            if not as_files:
                 parts = filter(mapping.same_file, unchanged) if mapping.of_file else ()
                 code = file_without_name(self._folder, memory, parts)
                 if mapping.path != VDSO:
                     code = self._files.keep(mapping.path.removesuffix(DELETED), code)
                 self._backing[mapping] = code
-            elif has_its_bytes(memory, as_file, self._folder / "root"):
-                self._backing[mapping] = self._stamped(as_file)
+            for as_file in as_files:
+                if has_its_bytes(memory, as_file, self._folder / "root"):
+                    self._backing[mapping] = self._stamped(as_file)
+                    break
 
     def _not_yet_there(self, mapping: Mapping) -> list[Mapping]:
         """Memory for generated code grows, and its protection changes: what stands there shows when it is read."""

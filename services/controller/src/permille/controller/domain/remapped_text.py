@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 from permille.controller.domain.mapping import Mapping
 from permille.controller.domain.named_file import mapped_file
 
-CHUNK = 1 << 20
+# Mostly the first one tells.
+CHUNK = 1 << 16
 
 
-def in_its_file(mapping: Mapping, all_of_process: Iterable[Mapping]) -> Mapping | None:
-    """The mapping as one of the file that is mapped in front of it and behind it, as if it had once been all one."""
-    before = after = None
+def in_files(mapping: Mapping, all_of_process: Iterable[Mapping]) -> Iterator[Mapping]:
+    """The mapping as one of each file that is mapped in front of it or behind it, as if both had once been one."""
+    if mapping.of_file:
+        return
     for other in all_of_process:
-        before = other if other.end == mapping.begin else before
-        after = other if other.begin == mapping.end else after
-    if mapping.of_file or before is None or after is None or not before.inode or not before.same_file(after):
-        return None
-    offset = before.offset + mapping.begin - before.begin
-    as_file = replace(mapping, offset=offset, inode=before.inode, path=before.path)
-    return as_file if after.offset - offset == after.begin - mapping.begin and not as_file.in_memory_only else None
+        offset = other.offset + mapping.begin - other.begin
+        if other.inode and offset >= 0 and (mapping.begin == other.end or mapping.end == other.begin):
+            as_file = replace(mapping, offset=offset, inode=other.inode, path=other.path)
+            if not as_file.in_memory_only:
+                yield as_file
 
 
 def has_its_bytes(memory: int, mapping: Mapping, root: Path) -> bool:

@@ -141,9 +141,7 @@ impl Files {
         let mut candidates = Vec::new();
         for folder in &self.folders {
             if build_id.len() > 2 && build_id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-                let (head, tail) = build_id.split_at(2);
                 candidates.extend(Caches::kept_by_perf(folder, build_id));
-                candidates.push(folder.join(".build-id").join(head).join(tail));
                 candidates.push(folder.join(build_id));
             }
             if plain {
@@ -159,13 +157,11 @@ impl Files {
     }
 }
 
-/// Where separate debug files of binaries may be.
+/// Where separate debug files of binaries may be: in folders that may be copies of a machine's file system, and in this one's.
 pub fn search(folders: &[PathBuf]) -> Search {
-    let mut search = Search { folders: folders.to_vec(), caches: Caches::of_user(), ..Search::default() };
-    // What a copy of a machine's files has.
-    search.folders.extend(folders.iter().map(|folder| folder.join("usr/lib/debug")));
-    search.folders.push(PathBuf::from("/usr/lib/debug"));
-    search
+    let copied = folders.iter().flat_map(|folder| [folder.clone(), folder.join("usr/lib/debug")]);
+    let folders = copied.chain([PathBuf::from("/usr/lib/debug")]).collect();
+    Search { folders, caches: Caches::of_user(), ..Search::default() }
 }
 
 /// What a loader puts into memory: {address, bytes of the file, offset in the file}, in the file's own addresses.
@@ -301,6 +297,15 @@ mod tests {
     }
 
     #[test]
+    fn a_binary_is_found_in_caches_of_old_versions_of_perf() {
+        let file = std::fs::read("/bin/sh").unwrap();
+        let id = Binary::load(Path::new("/bin/sh"), &Search::default()).unwrap().build_id().to_owned();
+        let (first, rest) = id.split_at(2);
+        let home = Home::with("old-cache", &format!(".debug/.build-id/{first}/{rest}"), &file);
+        assert_eq!(home.found("/gone/sh", &id, &[home.0.join(".debug")]), [Ok(id.clone()), Ok(id)]);
+    }
+
+    #[test]
     fn packed_files_are_unpacked_as_far_as_there_is_room_for_all_of_them() {
         let shell = std::fs::read("/bin/sh").unwrap();
         let home = Home::with("packed", "one.gz", &crate::unpacked::tests::gzip(&shell));
@@ -350,6 +355,27 @@ int main(int count, char **all) { volatile int x = count; return inner(&x); }
         std::fs::remove_file(&recorded).unwrap();
         assert!(Command::new("mkfifo").arg(&recorded).status().unwrap().success());
         assert!(!inlined(Files::new(&[]).find(&program, "").unwrap()));
+    }
+
+    #[test]
+    fn debug_files_are_found_in_a_copy_of_a_machines_file_system() {
+        let home = Home::with("sysroot", "program.c", PROGRAM);
+        let ran = |program: &str, arguments: &[&str]| {
+            let status = Command::new(program).args(arguments).current_dir(&home.0).status();
+            status.is_ok_and(|status| status.success())
+        };
+        if !ran("gcc", &["-g", "-Wl,--build-id", "-o", "program", "program.c"]) {
+            eprintln!("skipped: gcc is not installed (package gcc)");
+            return;
+        }
+        let built = Binary::load(&home.0.join("program"), &Search::default()).unwrap();
+        let (first, rest) = built.build_id().split_at(2);
+        let folder = format!("usr/lib/debug/.build-id/{first}");
+        std::fs::create_dir_all(home.0.join(&folder)).unwrap();
+        assert!(ran("objcopy", &["--only-keep-debug", "program", &format!("{folder}/{rest}.debug")]));
+        assert!(ran("strip", &["program"]));
+        let found = Files::new(std::slice::from_ref(&home.0)).find("/gone/program", built.build_id()).unwrap();
+        assert_eq!(found.symbol_status(), "debug");
     }
 
     struct Home(PathBuf);

@@ -46,7 +46,7 @@ impl PerfMap {
         Ok((PerfMap { file, ..PerfMap::parse(&text) }, (!whole).then_some(what)))
     }
 
-    fn parse(text: &[u8]) -> PerfMap {
+    pub fn parse(text: &[u8]) -> PerfMap {
         let text = String::from_utf8_lossy(text);
         let functions = text.lines().filter_map(function);
         let mut functions: Vec<_> = functions.enumerate().collect();

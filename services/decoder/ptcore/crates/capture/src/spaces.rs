@@ -31,6 +31,8 @@ pub enum Content {
     /// Memory without a file, in which code is written at run time: it has names at most.
     Unnamed {
         names: Arc<PerfMap>,
+        /// The program may write there as it is told.
+        writable: bool,
         reason: String,
     },
 }
@@ -261,7 +263,7 @@ impl Builder {
         let Mapping { address, size, ref name, .. } = mapping;
         let bad = ImageError::BadRange { address, size };
         let end = address.checked_add(size).filter(|_| size > 0).ok_or(bad)?;
-        if let Content::Unnamed { names, reason } = mapping.content {
+        if let Content::Unnamed { names, reason, .. } = mapping.content {
             return self.unnamed(tsc, (address, end), name, &names, &reason);
         }
         if name == JIT {

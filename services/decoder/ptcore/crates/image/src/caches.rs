@@ -46,10 +46,9 @@ impl Caches {
     }
 
     /// Where perf keeps the binary with this build id when `folder` is its cache, or a copy of it. What the kernel puts
-    /// into every process is no file of any path: perf calls it `vdso`.
+    /// into every process is no file of any path: perf calls it `vdso`. Older versions of perf linked to the file itself.
     pub fn kept_by_perf(folder: &Path, build_id: &str) -> Vec<PathBuf> {
         let Some(by_id) = by_id(folder, build_id) else { return Vec::new() };
-        // Before Linux 4.9 the link was one to the file itself.
         vec![by_id.join("elf"), by_id.join("vdso"), folder.join("[vdso]").join(build_id).join("vdso"), by_id]
     }
 

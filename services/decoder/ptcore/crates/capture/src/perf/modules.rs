@@ -290,8 +290,8 @@ helper:
     fn the_file_of_a_module_that_perf_did_not_find_has_the_name_that_the_kernel_has_for_it() {
         let folder = Folder::new("named-module");
         let Some(module) = build(&folder) else { return };
-        folder.add("net-core.ko.gz", &gzip(&module));
-        let capture = opened(&folder, &[("[net_core]", None), ("[gone]", None)]);
+        folder.add("net-core_a-b.ko.gz", &gzip(&module));
+        let capture = opened(&folder, &[("[net_core_a_b]", None), ("[gone]", None)]);
         assert_eq!(capture.warnings, ["[gone]: gone.ko: the file is not there; a kcore would have its code"]);
         assert_eq!(runs(&capture), [(7, RUN.to_vec())]);
         assert_eq!(named(&capture, MODULE_AT + 17), "helper");

@@ -71,6 +71,8 @@ pub enum Event {
         pid: u32,
         kernel: bool,
         executable: bool,
+        /// The process may write there; `false` also where that is not told.
+        writable: bool,
         address: u64,
         size: u64,
         offset: u64,
@@ -234,20 +236,23 @@ impl<'d> Record<'d> {
         fields.u32()?;
         let (address, size, offset) = (fields.u64()?, fields.u64()?, fields.u64()?);
         let kernel = pid == u32::MAX || self.misc & MISC_MODE == MODE_KERNEL;
-        let (mut executable, mut build_id) = (self.misc & MISC_13 == 0, String::new());
+        let (mut executable, mut writable, mut build_id) = (self.misc & MISC_13 == 0, false, String::new());
         if self.kind == kind::MMAP2 {
             let identity = fields.bytes(24)?;
             if self.misc & MISC_MMAP_BUILD_ID != 0 {
                 build_id = hex(&identity[4..][..usize::from(identity[0]).min(20)]);
             }
+            const PROT_WRITE: u32 = 2;
             const PROT_EXEC: u32 = 4;
             const S_IFREG: u32 = 0o100_000;
             // Of the kernel and its modules perf says no protection (tools/perf/util/synthetic-events.c), of generated code in its
             // place the mode of the file that it was written to (tools/perf/util/jitdump.c).
-            executable = fields.u32()? & (PROT_EXEC | S_IFREG) != 0 || kernel;
+            let protection = fields.u32()?;
+            executable = protection & (PROT_EXEC | S_IFREG) != 0 || kernel;
+            writable = protection & (PROT_WRITE | S_IFREG) == PROT_WRITE;
             fields.u32()?;
         }
-        Ok(Event::Mmap { pid, kernel, executable, address, size, offset, name: fields.text(), build_id })
+        Ok(Event::Mmap { pid, kernel, executable, writable, address, size, offset, name: fields.text(), build_id })
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod loose;
 mod losses;
+mod mapped;
 
 use super::address_filters::AddressFilters;
 use super::attributes::{Attributes, SampleId};
@@ -14,11 +15,10 @@ use super::records::Records;
 use super::running::Running;
 use super::thread_names::ThreadNames;
 use super::untimed::Untimed;
-use super::written::{has_no_file, Written};
+use super::written::Written;
 use super::{bpf, kernel};
 use crate::elf::Function;
 use crate::files::Files;
-use crate::jit;
 use crate::on_core::{Sign, Who};
 use crate::spaces::{Content, Mapping, Spaces, KERNEL};
 use crate::timeline::attach_with;
@@ -39,10 +39,6 @@ const AUX_PARTIAL: u64 = 4;
 /// PERF_AUX_FLAG_OVERWRITE: the buffer is written around. The record's offset is a place in the buffer, which other packets
 /// took since, and its size that of the buffer (arch/x86/events/intel/pt.c of Linux, pt_event_stop).
 const AUX_OVERWRITE: u64 = 2;
-
-/// What of a library's branches is not in its file.
-const COMPLETED: &str =
-    "to other files, which it was told as it was loaded (DT_TEXTREL): there is a loss at each (bad-instruction)";
 
 struct Sideband<'o> {
     options: &'o Options,
@@ -214,8 +210,8 @@ impl<'o> Sideband<'o> {
         }
         match event {
             Event::Mmap { executable: false, .. } | Event::Other => {}
-            Event::Mmap { pid, kernel, address, size, offset, name, build_id, .. } => {
-                let told = self.build_ids.get(dso(&name, address)).cloned();
+            Event::Mmap { pid, kernel, writable, address, size, offset, name, build_id, .. } => {
+                let told = self.told_build_id(&name, address).cloned();
                 let build_id = told.filter(|_| build_id.is_empty()).unwrap_or(build_id);
                 if kernel {
                     self.kernel.build_ids.insert(name.clone(), build_id.clone());
@@ -238,7 +234,7 @@ impl<'o> Sideband<'o> {
                         self.untimed.map(pid, address, size, &name);
                     }
                     self.filters.map(address, size, offset, &name);
-                    self.map(pid, tsc, (address, size, offset), &name, &build_id);
+                    self.map(pid, tsc, (address, size, offset), writable, &name, &build_id);
                 }
             }
             Event::Comm { pid, tid, exec, name } => {
@@ -293,64 +289,6 @@ impl<'o> Sideband<'o> {
                 }
             }
         }
-    }
-
-    fn map(&mut self, pid: u32, tsc: u64, (address, size, offset): (u64, u64, u64), name: &str, build_id: &str) {
-        // The kernel does what is called there: no code of that page runs (arch/x86/entry/vsyscall of Linux).
-        if name == "[vsyscall]" {
-            return;
-        }
-        if let Some(file) = jit::is_dump(name) {
-            match self.written.dump((pid, tsc), name, file, self.conversion) {
-                Ok(dump) => {
-                    for (tsc, mapping) in dump.code {
-                        self.spaces.map(pid, tsc, mapping);
-                    }
-                    if let Some(damage) = dump.damage {
-                        self.miss(name, &damage);
-                    }
-                }
-                Err(reason) => self.miss(name, &reason),
-            }
-            return;
-        }
-        let content = if has_no_file(name) {
-            let reason = "code written at run time: only a jitdump file tells it".to_owned();
-            Content::Unnamed { names: self.written.names(pid), reason }
-        } else {
-            let file = dso(name, address);
-            let found = self.files.find(file, build_id).or_else(|reason| match file {
-                "[vdso]" if self.same_kernel => vdso::with_id(build_id).ok_or(reason),
-                _ => Err(reason),
-            });
-            match found {
-                Ok(binary) => {
-                    if binary.unknown_branches() > 0 {
-                        let count = binary.unknown_branches();
-                        self.miss(name, &format!("{count} branches of it are {COMPLETED}"));
-                    }
-                    Content::File { binary, offset }
-                }
-                Err(reason) => {
-                    let place = (address, size, offset);
-                    let portable = self.portables.map(&self.files, &mut self.written, pid, place, (file, build_id));
-                    if let Some(mapping) = portable {
-                        return self.spaces.map(pid, tsc, mapping);
-                    }
-                    self.miss(name, &reason);
-                    if name.starts_with("/memfd:") {
-                        Content::Unnamed { names: self.written.names(pid), reason }
-                    } else {
-                        Content::Unread { reason }
-                    }
-                }
-            }
-        };
-        self.spaces.map(pid, tsc, Mapping { address, size, name: name.to_owned(), content });
-    }
-
-    fn miss(&mut self, name: &str, reason: &str) {
-        *self.missing.entry((name.to_owned(), reason.to_owned())).or_default() += 1;
     }
 
     /// `user_only`: whether the kernel was not traced, where that is known.
@@ -420,15 +358,6 @@ fn is_of(id: &SampleId, of: Of) -> bool {
     match of {
         Of::Core(cpu) => id.cpu == Some(cpu),
         Of::Thread { tid, .. } => id.tid == Some(tid),
-    }
-}
-
-/// What perf calls the file that is mapped: the kernel has another vdso for programs of 32 bits, which it names as the one of 64
-/// bits (tools/perf/util/vdso.h).
-fn dso(name: &str, address: u64) -> &str {
-    match name {
-        "[vdso]" if address >> 32 == 0 => "[vdso32]",
-        _ => name,
     }
 }
 

@@ -4,6 +4,7 @@ use super::Binary;
 use crate::elf_file::File;
 use object::elf::{SHF_ALLOC, SHF_EXECINSTR};
 use object::{Object, ObjectKind, ObjectSection, ObjectSegment, SectionFlags, SectionKind};
+use std::ops::Range;
 
 /// A stretch of the file that is loaded.
 #[derive(Clone, Copy, Debug)]
@@ -90,6 +91,12 @@ impl Binary {
     pub fn address_of(&self, offset: u64) -> Option<u64> {
         let segment = self.segments.at_offset(offset)?;
         Some(segment.address.wrapping_add(offset - segment.offset))
+    }
+
+    /// The offsets of the code that is loaded in one with the byte at `offset`.
+    pub fn code_around(&self, offset: u64) -> Option<Range<u64>> {
+        let segment = self.segments.at_offset(offset).filter(|segment| segment.executable)?;
+        Some(segment.offset..segment.offset.saturating_add(segment.size))
     }
 
     pub(super) fn is_code(&self, address: u64) -> bool {

@@ -6,13 +6,13 @@ use crate::perf::modules::{Linked, Module};
 use crate::spaces::Mapping;
 use crate::Options;
 use pt_image::Binary;
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::iter;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Code of modules is taken up to this size, of all together: a kernel has some tens of megabytes.
 const MAX_MODULES: u64 = 1 << 28;
-/// So many of the first separators of a name are tried either way.
-const MAX_MIXED: usize = 4;
 const PACKED: [&str; 3] = [".xz", ".gz", ".zst"];
 pub const UNKNOWN: &str = "a branch to a function, and no file of the kernel or of a module tells where it was";
 const KCORE: &str = "a kcore would have its code";
@@ -54,10 +54,11 @@ pub fn code(recorded: &Recorded, known: Addresses<'_>, options: &Options, warnin
 /// Each module at each address that it had, and its file.
 fn found<'r>(recorded: &'r Recorded, options: &Options) -> Vec<(&'r Mapping, Result<Arc<Binary>, String>)> {
     let (mut files, mut taken) = (Files::new(&options.symbols), HashSet::new());
+    let there = by_kernel_name(&options.symbols);
     let modules = recorded.mapped.iter().filter(|module| taken.insert((&module.name, module.address)));
     let file = |module: &'r Mapping| {
         let build_id = recorded.build_ids.get(&module.name).map_or("", String::as_str);
-        let names = file_names(&module.name);
+        let names = file_names(&module.name, &there);
         let (first, others) = names.split_first()?;
         let file = others.iter().fold(files.find(first, build_id), |file, name| {
             file.or_else(|refusal| files.find(name, build_id).map_err(|_| refusal))
@@ -69,33 +70,33 @@ fn found<'r>(recorded: &'r Recorded, options: &Options) -> Vec<(&'r Mapping, Res
     modules.filter_map(file).collect()
 }
 
-/// What the file may be called of a module that perf calls so; none of what is no module.
-fn file_names(name: &str) -> Vec<String> {
-    let unpacked = PACKED.iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);
+/// What the file may be called of a module that perf calls so; none of what is no module. `there`: as `by_kernel_name` tells.
+fn file_names(name: &str, there: &HashMap<String, BTreeSet<String>>) -> Vec<String> {
+    let unpacked = unpacked(name);
     if unpacked.ends_with(".ko") {
         return vec![name.to_owned(), unpacked.to_owned()];
     }
     // Of one that perf found no file of it knows the name that the kernel has for it.
     let own = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).filter(|name| !name.contains('.'));
-    let own = own.into_iter().flat_map(spellings);
-    own.flat_map(|name| ["", ".xz", ".gz", ".zst"].map(|end| format!("{name}.ko{end}"))).collect()
+    let names = |name| iter::once(format!("{name}.ko")).chain(there.get(name).into_iter().flatten().cloned());
+    own.into_iter().flat_map(names).collect()
 }
 
-/// The kernel has `_` for each `-` in the name of the file, which may have both (`chacha-x86_64`).
-fn spellings(name: &str) -> Vec<String> {
-    let mut all = vec![String::new()];
-    for (number, part) in name.split('_').enumerate() {
-        let separators: &[&str] = match number {
-            0 => &[""],
-            1..=MAX_MIXED => &["_", "-"],
-            _ => &["_"],
-        };
-        all = separators
-            .iter()
-            .flat_map(|separator| all.iter().map(move |one| format!("{one}{separator}{part}")))
-            .collect();
+/// The names of files of modules in the folders, by the name that the kernel has for the module: there is no `-` in it
+/// (modprobe(8)).
+fn by_kernel_name(folders: &[PathBuf]) -> HashMap<String, BTreeSet<String>> {
+    let mut names: HashMap<_, BTreeSet<_>> = HashMap::new();
+    let entries = folders.iter().filter_map(|folder| folder.read_dir().ok()).flatten().flatten();
+    for name in entries.filter_map(|entry| entry.file_name().into_string().ok()) {
+        if let Some(module) = unpacked(&name).strip_suffix(".ko") {
+            names.entry(module.replace('-', "_")).or_default().insert(name);
+        }
     }
-    all
+    names
+}
+
+fn unpacked(name: &str) -> &str {
+    PACKED.iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name)
 }
 
 fn read<'b>(mapping: &Mapping, file: &'b Result<Arc<Binary>, String>, room: &mut u64) -> Result<Module<'b>, String> {
@@ -106,17 +107,4 @@ fn read<'b>(mapping: &Mapping, file: &'b Result<Arc<Binary>, String>, room: &mut
     let module = Module::of(binary.code(0), mapping.address)?;
     *room = room.saturating_sub(module.size());
     Ok(module)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_name_of_the_kernel_is_that_of_a_file_with_either_separator() {
-        assert_eq!(spellings("net"), ["net"]);
-        assert_eq!(spellings("chacha_x86_64"), ["chacha_x86_64", "chacha-x86_64", "chacha_x86-64", "chacha-x86-64"]);
-        assert_eq!(spellings("a_b_c_d_e_f_g").len(), 1 << MAX_MIXED);
-        assert!(file_names("[nls_iso8859_1]").contains(&"nls_iso8859-1.ko.xz".to_owned()));
-    }
 }

@@ -186,17 +186,27 @@ fn vmlinux_is_found_by_the_build_id_of_the_recorded_kernel() {
 }
 
 #[test]
-fn vmlinux_may_stand_where_systems_have_it() {
-    let folder = Folder::new("vmlinux-places");
-    let Some(vmlinux) = build(&folder, "built") else { return };
-    for place in ["boot/vmlinux-6.1.0-x", "lib/modules/6.1.0-x/vmlinux", "usr/lib/debug/lib/modules/6.1.0-x/vmlinux"] {
-        let place = folder.0.join(place);
-        std::fs::create_dir_all(place.parent().unwrap()).unwrap();
-        std::fs::copy(&vmlinux, &place).unwrap();
-        let mut pipe = recording();
-        pipe.release("6.1.0-x");
-        assert_eq!(runs(&pipe.open(&folder, Options::default())), [(7, vec![5, 3, 0])], "{}", place.display());
-        std::fs::remove_file(place).unwrap();
+fn vmlinux_is_found_where_distributions_have_it() {
+    let folder = Folder::new("distributions");
+    let Some(vmlinux) = build(&folder, "linked") else { return };
+    let mut recording = recording();
+    recording.release("6.1.0-x");
+    let (first, rest) = BUILD_ID.split_at(2);
+    let by_id = format!(".build-id/{first}/{rest}.debug");
+    for place in [
+        "boot/vmlinux-6.1.0-x",
+        "lib/modules/6.1.0-x/vmlinux",
+        "lib/modules/6.1.0-x/build/vmlinux",
+        "usr/lib/debug/boot/vmlinux-6.1.0-x",
+        "usr/lib/debug/lib/modules/6.1.0-x/vmlinux",
+        &format!("usr/lib/debug/{by_id}"),
+        &by_id,
+    ] {
+        let there = folder.0.join(place);
+        std::fs::create_dir_all(there.parent().unwrap()).unwrap();
+        std::fs::rename(&vmlinux, &there).unwrap();
+        assert_eq!(runs(&recording.open(&folder, Options::default())), [(7, vec![5, 3, 0])], "{place}");
+        std::fs::rename(&there, &vmlinux).unwrap();
     }
 }
 
@@ -246,15 +256,18 @@ fn a_program_is_no_vmlinux() {
 }
 
 #[test]
-fn a_part_of_the_kernels_file_without_code_is_no_vmlinux() {
-    let mut file = elf::file(LINKED, &CODE, &[]);
-    let sections = u64::from_le_bytes(file[0x28..0x30].try_into().unwrap()) as usize;
-    // Of `.text` the flags: SHF_ALLOC alone.
-    file[sections + 64 + 8] = 2;
-    let file = TemporaryFile::new(&file).unwrap();
-    let options = Options { vmlinux: Some(file.0.clone()), ..Options::default() };
-    let error = map(&mut Spaces::default(), &Recorded::default(), &options, &mut Vec::new()).unwrap_err();
-    assert!(error.to_string().ends_with(vmlinux::NO_CODE), "{error}");
+fn a_vmlinux_without_code_is_refused() {
+    let whole = elf::file(LINKED, &CODE, &[]);
+    let section = u64::from_le_bytes(whole[40..48].try_into().unwrap()) as usize + 64;
+    // As in packages of headers, where data are in an executable segment: no SHF_EXECINSTR. As `objcopy --only-keep-debug` has
+    // it: SHT_NOBITS.
+    for (place, value, why) in [(section + 8, 2, "it has no code"), (section + 4, 8, "its code is not in it")] {
+        let mut file = whole.clone();
+        file[place] = value;
+        let folder = Folder::new("no-code");
+        let refused = refusal(&folder, Options { vmlinux: Some(folder.add("vmlinux", &file)), ..Options::default() });
+        assert!(refused.contains(why), "{refused}");
+    }
 }
 
 #[test]

@@ -14,9 +14,6 @@ use std::sync::Arc;
 
 /// What its code belongs to.
 const NAME: &str = "[kernel]";
-/// Debian's packages of the kernel's headers have such a one, with the types of the kernel (BTF).
-pub const NO_CODE: &str =
-    "none of its sections has code: it is a part of the kernel's file, as packages with headers have it";
 
 pub struct Vmlinux {
     binary: Arc<Binary>,
@@ -42,13 +39,15 @@ impl Vmlinux {
     /// As far as the recorded symbol was.
     fn moved(binary: Arc<Binary>, recorded: &Recorded, warnings: &mut Vec<String>) -> Result<Vmlinux, CaptureError> {
         let refuse = |what: String| refusal(&binary, what);
-        if !has_code(&binary) {
-            return Err(refuse(NO_CODE.to_owned()));
-        }
         let parts = loaded(binary.code(0)).map_err(refuse)?;
         let code = parts.iter().find(|part| part.executable && part.address >= TEXT);
         let none = || refuse(format!("no part of it is code at {TEXT:#x} or above: it is no kernel"));
         let code = code.map(|part| part.address).ok_or_else(none)?;
+        if !may_have_code(&binary) {
+            let what =
+                "it has no code: distributions have such a vmlinux for BTF or for debuggers, beside the whole one";
+            return Err(refuse(what.to_owned()));
+        }
         let file = binary.elf().map_err(refuse)?;
         let names = SymbolNames::of(&file);
         let is_named = |symbol: SymbolIndex, name: &str| names.name(symbol) == Some(name.as_bytes());
@@ -147,12 +146,11 @@ impl Vmlinux {
     }
 }
 
-/// By its own section headers, where it has any: what is executable of a file may be other sections.
-fn has_code(binary: &Binary) -> bool {
-    pt_image::elf(binary.code(0)).map_or(true, |file| {
-        let mut sections = file.sections().peekable();
-        sections.peek().is_none() || sections.any(|section| section.kind() == SectionKind::Text)
-    })
+/// As its own section headers say, where it has any: an executable segment may hold data.
+fn may_have_code(binary: &Binary) -> bool {
+    let Ok(file) = pt_image::elf(binary.code(0)) else { return true };
+    let mut sections = file.sections().peekable();
+    sections.peek().is_none() || sections.any(|section| section.kind() == SectionKind::Text && section.size() > 0)
 }
 
 fn refusal(binary: &Binary, what: String) -> CaptureError {
@@ -177,16 +175,19 @@ fn with_id(recorded: &Recorded, options: &Options) -> Option<Arc<Binary>> {
         return None;
     }
     let mut files = Files::new(&options.symbols);
-    // Where perf looks (`vmlinux_path` in Linux's tools/perf/util/symbol.c), and where Fedora's kernels have it.
-    let release = &recorded.release;
+    let (release, (first, rest)) = (&recorded.release, wanted.split_at(2));
+    // As in perf (tools/perf/util/symbol.c, vmlinux_path__init); a debug file may have the code, too.
     let names = [
         "vmlinux".to_owned(),
-        format!("/boot/vmlinux-{release}"),
         format!("/usr/lib/debug/boot/vmlinux-{release}"),
-        format!("/lib/modules/{release}/build/vmlinux"),
-        format!("/lib/modules/{release}/vmlinux"),
         format!("/usr/lib/debug/lib/modules/{release}/vmlinux"),
+        format!("/lib/modules/{release}/vmlinux"),
+        format!("/lib/modules/{release}/build/vmlinux"),
+        format!("/boot/vmlinux-{release}"),
+        format!("/usr/lib/debug/.build-id/{first}/{rest}.debug"),
+        format!("/.build-id/{first}/{rest}.debug"),
     ];
     let packed = |name: &String| ["", ".gz", ".xz", ".zst"].map(|ending| format!("{name}{ending}"));
-    names.iter().flat_map(packed).find_map(|name| files.find(&name, wanted).ok())
+    let mut found = names.iter().flat_map(packed).filter_map(|name| files.find(&name, wanted).ok());
+    found.find(|binary| may_have_code(binary))
 }

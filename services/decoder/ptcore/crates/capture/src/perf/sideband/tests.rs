@@ -1,6 +1,6 @@
 //! What records of the kernel make of the code and the threads of a stream.
 
-use super::COMPLETED;
+use super::mapped::COMPLETED;
 use crate::perf::recording::{
     halves, kcore, named, program, runs, text, words, Folder, Id, Pipe, KERNEL, NOP_RET, TWO_NOPS_RET, USER,
 };
