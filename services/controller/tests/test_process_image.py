@@ -277,7 +277,7 @@ def test_what_was_copied_out_of_a_file_for_huge_pages_is_the_files(
     told = [(change.event, change.address - begin, change.path, change.offset) for change in pieces]
     begins = sorted({0, first * 4096, end * 4096} - {3 * 4096})
     expected = [("map", begin, str(library), begin) for begin in begins]
-    stamps = [stamp for _ in begins]
+    stamps: list[FileStamp | None] = [stamp for _ in begins]
     copied = begins.index(first * 4096)
     if written:
         expected[copied] = ("code", first * 4096, "", 0)
