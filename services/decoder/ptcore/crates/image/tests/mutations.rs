@@ -150,7 +150,8 @@ fn code_that_the_dynamic_linker_completes() {
     let whole = std::fs::read(folder.join("program")).unwrap();
     assert_eq!(Binary::load(&folder.join("program"), &Search::default()).unwrap().unknown_branches(), 1);
     // The relocations are in the first kilobyte, too.
-    all_survive(&folder, whole, &[0..0x400], &Search::default());
+    let headers = 0..0x400;
+    all_survive(&folder, whole, std::slice::from_ref(&headers), &Search::default());
 }
 
 #[test]
