@@ -1,0 +1,42 @@
+//! What constraints ask for: Itanium C++ ABI, 5.1.6, "Expressions".
+
+use super::Parser;
+use crate::demangle::tree::{Id, List, Node};
+
+impl Parser<'_> {
+    /// `rQ <type>+ _ <requirement>+ E`
+    pub fn requires_of(&mut self) -> Option<Id> {
+        let mut parameters = Vec::new();
+        while !self.eat("_") {
+            parameters.push(self.type_()?);
+        }
+        let parameters = self.tree.list(&parameters);
+        self.requires(parameters)
+    }
+
+    pub fn requires(&mut self, parameters: List) -> Option<Id> {
+        let requirements = self.until_end(Self::requirement)?;
+        self.add(Node::Requires { parameters, requirements })
+    }
+
+    /// `<requirement>`
+    fn requirement(&mut self) -> Option<Id> {
+        match self.take(1)? {
+            "X" => {
+                let of = self.expression()?;
+                let noexcept = self.eat("N");
+                let constraint = if self.eat("R") { Some(self.type_name()?) } else { None };
+                self.add(Node::Requirement { noexcept, of, constraint })
+            }
+            "T" => {
+                let of = self.type_()?;
+                self.add(Node::Special("typename ", of))
+            }
+            "Q" => {
+                let of = self.expression()?;
+                self.add(Node::Special("requires ", of))
+            }
+            _ => None,
+        }
+    }
+}

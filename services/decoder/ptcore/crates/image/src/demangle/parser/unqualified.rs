@@ -1,0 +1,112 @@
+//! Names without their scope: Itanium C++ ABI, 5.1.2, "General Structure".
+
+use super::Parser;
+use crate::demangle::tree::{Id, Node};
+
+/// `<unqualified-name>` with its scope.
+pub struct Unqualified {
+    pub id: Id,
+    pub returns_nothing: bool,
+}
+
+impl<'a> Parser<'a> {
+    pub fn unqualified_name(&mut self, scope: Option<Id>) -> Option<Unqualified> {
+        self.unqualified_name_in(scope, None)
+    }
+
+    /// `[<module-name>] [F] [L] <unqualified-name> <abi-tags>`
+    pub fn unqualified_name_in(&mut self, scope: Option<Id>, module: Option<Id>) -> Option<Unqualified> {
+        let mut module = module;
+        while self.peek() == b'W' {
+            module = Some(self.module_part(module)?);
+        }
+        let is_friend = scope.is_some() && self.eat("F");
+        self.eat("L");
+        let mut returns_nothing = false;
+        let mut id = match self.peek_two() {
+            [b'0'..=b'9', _] => self.source_name()?,
+            [b'U', b't'] => self.unnamed_type()?,
+            [b'U', b'l'] => self.lambda()?,
+            [b'D', b'C'] => {
+                self.skip(2);
+                let names = self.until_end(Self::source_name)?;
+                self.tree.add(Node::Binding(names))
+            }
+            [b'C', _] | [b'D', b'0'..=b'9'] => {
+                returns_nothing = true;
+                self.structor(scope?)?
+            }
+            [b'c', b'v'] => {
+                returns_nothing = true;
+                self.conversion()?
+            }
+            _ => self.operator_name()?,
+        };
+        while self.eat("B") {
+            let tag = self.identifier()?;
+            id = self.tree.add(Node::Tagged(id, tag));
+        }
+        if let Some(module) = module {
+            id = self.tree.add(Node::InModule(id, module));
+        }
+        if is_friend {
+            id = self.tree.add(Node::Before("[friend]", id));
+        }
+        if let Some(scope) = scope {
+            id = self.tree.add(Node::Nested(scope, id));
+        }
+        Some(Unqualified { id, returns_nothing })
+    }
+
+    /// `<source-name>`
+    pub fn source_name(&mut self) -> Option<Id> {
+        let name = self.identifier()?;
+        let mut after = name.strip_prefix("_GLOBAL_").unwrap_or("").bytes();
+        let anonymous = matches!((after.next(), after.next()), (Some(b'_' | b'.' | b'$'), Some(b'N')));
+        self.add(Node::Name(if anonymous { "(anonymous namespace)" } else { name }))
+    }
+
+    pub fn identifier(&mut self) -> Option<&'a str> {
+        let length = self.number().filter(|&length| length > 0)?;
+        self.take(usize::try_from(length).ok()?)
+    }
+
+    /// `<ctor-dtor-name>`
+    fn structor(&mut self, class: Id) -> Option<Id> {
+        if self.eat("D") {
+            self.skip(1);
+            return self.add(Node::Destructor(class));
+        }
+        self.expect("C")?;
+        let inherited = self.eat("I");
+        if !matches!(self.peek(), b'1'..=b'9') {
+            return None;
+        }
+        self.skip(1);
+        let mut named = class;
+        if inherited {
+            named = self.type_()?;
+        }
+        self.add(Node::Constructor(named))
+    }
+
+    /// `<module-name>`
+    pub fn module_name(&mut self) -> Option<Id> {
+        let mut module = None;
+        while self.peek() == b'W' {
+            module = Some(self.module_part(module)?);
+        }
+        match module {
+            Some(module) => Some(module),
+            None => self.substitution(),
+        }
+    }
+
+    fn module_part(&mut self, around: Option<Id>) -> Option<Id> {
+        self.expect("W")?;
+        let is_partition = self.eat("P");
+        let name = self.source_name()?;
+        let module = self.tree.add(Node::Module(around, is_partition, name));
+        Some(self.remember(module))
+    }
+}
