@@ -18,7 +18,7 @@ const MAX_STEPS: u32 = 1 << 16;
 pub struct Printer<'t, 'a> {
     pub tree: &'t Tree<'a>,
     pub text: String,
-    /// Which argument of packs is written.
+    /// Which argument of packs is written, all where it is none.
     pub in_pack: Option<usize>,
     /// What the parameters of the template around stand for.
     pub arguments: List,
@@ -85,8 +85,8 @@ impl<'t, 'a> Printer<'t, 'a> {
         let mut at = id;
         while let Some(argument) = self.argument(at)? {
             self.step()?;
-            at = match self.tree.node(argument) {
-                Node::Pack(items) => self.tree.items(items).get(self.in_pack.unwrap_or(0)).copied()?,
+            at = match (self.tree.node(argument), self.in_pack) {
+                (Node::Pack(items), Some(number)) => self.tree.items(items).get(number).copied()?,
                 _ => argument,
             };
         }

@@ -7,7 +7,7 @@ impl Parser<'_> {
     /// `<unresolved-name>` behind its `gs`.
     pub fn unresolved_name(&mut self) -> Option<Id> {
         if !self.eat("sr") {
-            return self.base_name();
+            return self.base_name(None);
         }
         let is_nested = self.peek() == b'N';
         let of_substitution = |one: [u8; 2]| one[0] == b'S' && one[1] != b't';
@@ -15,7 +15,7 @@ impl Parser<'_> {
         let is_type = matches!(behind[0], b'T' | b'D') || of_substitution(behind);
         if self.scopes == Scopes::Types || !(is_type || (behind[0].is_ascii_digit() && !is_nested)) {
             let scope = self.type_()?;
-            return self.base_name_in(scope);
+            return self.base_name(Some(scope));
         }
         if !is_type {
             let first = self.level()?;
@@ -30,7 +30,7 @@ impl Parser<'_> {
         if is_nested {
             return self.levels(first?);
         }
-        self.base_name_in(first?)
+        self.base_name(Some(first?))
     }
 
     /// `<unresolved-qualifier-level>+ E <base-unresolved-name>`
@@ -40,7 +40,7 @@ impl Parser<'_> {
             let level = self.level()?;
             scope = self.tree.add(Node::Nested(scope, level));
         }
-        self.base_name_in(scope)
+        self.base_name(Some(scope))
     }
 
     /// `<simple-id>`
@@ -49,22 +49,11 @@ impl Parser<'_> {
         self.maybe_arguments(name)
     }
 
-    fn base_name_in(&mut self, scope: Id) -> Option<Id> {
-        let name = self.base_name()?;
-        self.add(Node::Nested(scope, name))
-    }
-
     /// `<base-unresolved-name>`
-    fn base_name(&mut self) -> Option<Id> {
-        if self.eat("dn") {
-            let class = match self.peek() {
-                b'0'..=b'9' => self.level()?,
-                _ => self.type_()?,
-            };
-            return self.add(Node::Before("~", class));
-        }
-        let name = match self.peek() {
-            b'0'..=b'9' => self.tagged_name()?,
+    fn base_name(&mut self, scope: Option<Id>) -> Option<Id> {
+        let mut name = match self.peek_two() {
+            [b'd', b'n'] => self.destructor()?,
+            [b'0'..=b'9', _] => self.tagged_name()?,
             _ => {
                 self.eat("on");
                 if self.peek_two() == *b"cv" {
@@ -74,7 +63,19 @@ impl Parser<'_> {
                 }
             }
         };
+        if let Some(scope) = scope {
+            name = self.tree.add(Node::Nested(scope, name));
+        }
         self.maybe_arguments(name)
+    }
+
+    fn destructor(&mut self) -> Option<Id> {
+        self.expect("dn")?;
+        let class = match self.peek() {
+            b'0'..=b'9' => self.level()?,
+            _ => self.type_()?,
+        };
+        self.add(Node::Before("~", class))
     }
 
     fn tagged_name(&mut self) -> Option<Id> {

@@ -90,6 +90,11 @@ impl Printer<'_, '_> {
     fn pointer_left(&mut self, of: Id, sign: &str) -> Option<()> {
         self.left(of)?;
         self.open_group(of)?;
+        if let Node::Qualified(function, qualifiers) = self.resolved_node(of)? {
+            if self.is_function(function)? {
+                self.write_qualifiers(qualifiers)?;
+            }
+        }
         self.write(sign)
     }
 
@@ -126,6 +131,11 @@ impl Printer<'_, '_> {
         Some(matches!(self.tree.node(of), Node::Function(_) | Node::Array(..)))
     }
 
+    fn resolved_node(&mut self, id: Id) -> Option<Node> {
+        let id = self.resolved(id)?;
+        Some(self.tree.node(id))
+    }
+
     fn is_function(&mut self, of: Id) -> Option<bool> {
         let of = self.unqualified(of)?;
         Some(matches!(self.tree.node(of), Node::Function(_)))
@@ -141,7 +151,7 @@ impl Printer<'_, '_> {
     }
 
     /// Whether a part of it stands behind a name.
-    fn has_right(&mut self, of: Id) -> Option<bool> {
+    pub fn has_right(&mut self, of: Id) -> Option<bool> {
         let mut of = of;
         loop {
             self.step()?;
@@ -178,6 +188,10 @@ impl Printer<'_, '_> {
             };
         }
         self.left(of)?;
+        if self.is_function(of)? {
+            // Those of a function stand where it is pointed to.
+            return Some(());
+        }
         for one in inner.into_iter().rev() {
             self.write_qualifiers(one)?;
         }

@@ -142,7 +142,9 @@ impl Printer<'_, '_> {
     fn function(&mut self, name: Id, signature: Signature) -> Option<()> {
         if let Some(returns) = signature.returns {
             self.left(returns)?;
-            self.write(" ")?;
+            if !self.has_right(returns)? {
+                self.write(" ")?;
+            }
         }
         self.print(name)?;
         self.print_signature(signature)?;
