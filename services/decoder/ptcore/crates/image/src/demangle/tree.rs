@@ -98,10 +98,12 @@ pub enum Node<'a> {
     /// A class of the standard library and how its constructors are called.
     Standard(&'static str, &'static str),
     Template(Id, List),
+    /// What the arguments of a template must fulfil stands behind it.
+    Constrained(Id, Id),
     Tagged(Id, &'a str),
     Operator(&'static str),
     Conversion(Id),
-    /// What stands before a name: `operator"" `, `[friend]`.
+    /// What stands before a name: `operator"" `.
     Before(&'static str, Id),
     Constructor(Id),
     Destructor(Id),
@@ -128,7 +130,7 @@ pub enum Node<'a> {
     PointerToMember(Id, Id),
     Qualified(Id, Qualifiers),
     VendorQualified(Id, Id),
-    /// A type with a word behind it.
+    /// What has a word behind it: ` _Complex`, `[friend]`.
     Behind(Id, &'static str),
     Function(Signature),
     Array(Option<Id>, Id),

@@ -26,11 +26,7 @@ impl Parser<'_> {
 
     fn parameter_in_expression(&mut self) -> Option<Id> {
         let parameter = self.template_parameter()?;
-        if self.peek() != b'I' {
-            return Some(parameter);
-        }
-        let arguments = self.template_arguments()?;
-        self.add(Node::Template(parameter, arguments))
+        self.maybe_template(parameter)
     }
 
     /// `<function-param>`
@@ -233,14 +229,5 @@ impl Parser<'_> {
     fn offset(&mut self) {
         self.eat("n");
         self.take_while(|one| one.is_ascii_digit());
-    }
-
-    /// Arguments behind a name, where there are some.
-    pub fn maybe_arguments(&mut self, name: Id) -> Option<Id> {
-        if self.peek() != b'I' {
-            return Some(name);
-        }
-        let arguments: List = self.template_arguments()?;
-        self.add(Node::Template(name, arguments))
     }
 }

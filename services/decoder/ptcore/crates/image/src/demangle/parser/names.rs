@@ -44,12 +44,12 @@ impl Parser<'_> {
                 self.skip(2);
                 let scope = self.tree.add(Node::Name("std"));
                 let one = self.unqualified_name(Some(scope))?;
-                self.maybe_template(Name::unqualified(one))
+                self.maybe_of_template(Name::unqualified(one))
             }
             [b'S', _] => self.substituted_name(),
             _ => {
                 let one = self.unqualified_name(None)?;
-                self.maybe_template(Name::unqualified(one))
+                self.maybe_of_template(Name::unqualified(one))
             }
         }
     }
@@ -68,10 +68,10 @@ impl Parser<'_> {
     /// A name without another scope than its module.
     pub fn name_in(&mut self, module: Id) -> Option<Name> {
         let one = self.unqualified_name_in(None, Some(module))?;
-        self.maybe_template(Name::unqualified(one))
+        self.maybe_of_template(Name::unqualified(one))
     }
 
-    fn maybe_template(&mut self, name: Name) -> Option<Name> {
+    fn maybe_of_template(&mut self, name: Name) -> Option<Name> {
         if self.peek() != b'I' {
             return Some(name);
         }
@@ -80,8 +80,7 @@ impl Parser<'_> {
     }
 
     fn with_arguments(&mut self, name: Name) -> Option<Name> {
-        let list = self.template_arguments()?;
-        let id = self.tree.add(Node::Template(name.id, list));
+        let (id, list) = self.template(name.id)?;
         Some(Name { id, arguments: Some(list), ends_with_arguments: true, ..name })
     }
 

@@ -5,19 +5,34 @@ use super::Parser;
 use crate::demangle::tree::{Id, List, Node};
 
 impl Parser<'_> {
-    /// `<template-args>`
-    pub fn template_arguments(&mut self) -> Option<List> {
+    /// A name with its `<template-args>`, and these.
+    pub fn template(&mut self, name: Id) -> Option<(Id, List)> {
         self.expect("I")?;
         let conversion_around = std::mem::take(&mut self.in_conversion);
         let mut items = Vec::new();
-        while !self.eat("E") {
-            // What the arguments must fulfil is no argument.
-            if self.constraint()?.is_none() {
+        let mut requires = None;
+        while requires.is_none() && self.peek() != b'E' {
+            requires = self.constraint()?;
+            if requires.is_none() {
                 items.push(self.template_argument()?);
             }
         }
+        self.expect("E")?;
         self.in_conversion = conversion_around;
-        Some(self.tree.list(&items))
+        let list = self.tree.list(&items);
+        let mut id = self.tree.add(Node::Template(name, list));
+        if let Some(requires) = requires {
+            id = self.tree.add(Node::Constrained(id, requires));
+        }
+        Some((id, list))
+    }
+
+    /// The name with its `<template-args>`, where there are some.
+    pub fn maybe_template(&mut self, name: Id) -> Option<Id> {
+        if self.peek() != b'I' {
+            return Some(name);
+        }
+        Some(self.template(name)?.0)
     }
 
     /// `<template-arg>`

@@ -48,11 +48,8 @@ impl Parser<'_> {
     fn qualified_type(&mut self) -> Option<Id> {
         if self.peek() == b'U' && self.peek_behind(1).is_ascii_digit() {
             self.skip(1);
-            let mut qualifier = self.source_name()?;
-            if self.peek() == b'I' {
-                let arguments = self.template_arguments()?;
-                qualifier = self.tree.add(Node::Template(qualifier, arguments));
-            }
+            let name = self.source_name()?;
+            let qualifier = self.maybe_template(name)?;
             let of = self.deeper(Self::qualified_type)?;
             return self.add(Node::VendorQualified(of, qualifier));
         }
@@ -110,8 +107,7 @@ impl Parser<'_> {
         if self.peek() != b'I' || self.in_conversion {
             return Some(parameter);
         }
-        let arguments = self.template_arguments()?;
-        let id = self.tree.add(Node::Template(parameter, arguments));
+        let (id, _) = self.template(parameter)?;
         Some(self.remember(id))
     }
 
@@ -127,8 +123,7 @@ impl Parser<'_> {
         if self.peek() != b'I' || is_whole {
             return Some(id);
         }
-        let arguments = self.template_arguments()?;
-        let id = self.tree.add(Node::Template(id, arguments));
+        let (id, _) = self.template(id)?;
         Some(self.remember(id))
     }
 
@@ -225,7 +220,7 @@ impl Parser<'_> {
         if self.peek() != b'I' {
             return Some(name);
         }
-        let arguments = self.template_arguments()?;
+        let (_, arguments) = self.template(name)?;
         self.add(Node::VendorType(name, arguments))
     }
 

@@ -42,15 +42,15 @@ impl<'a> Parser<'a> {
             }
             _ => self.operator_name()?,
         };
+        if let Some(module) = module {
+            id = self.tree.add(Node::InModule(id, module));
+        }
         while self.eat("B") {
             let tag = self.identifier()?;
             id = self.tree.add(Node::Tagged(id, tag));
         }
-        if let Some(module) = module {
-            id = self.tree.add(Node::InModule(id, module));
-        }
         if is_friend {
-            id = self.tree.add(Node::Before("[friend]", id));
+            id = self.tree.add(Node::Behind(id, "[friend]"));
         }
         if let Some(scope) = scope {
             id = self.tree.add(Node::Nested(scope, id));

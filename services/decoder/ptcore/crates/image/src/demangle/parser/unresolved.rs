@@ -46,7 +46,7 @@ impl Parser<'_> {
     /// `<simple-id>`
     fn level(&mut self) -> Option<Id> {
         let name = self.source_name()?;
-        self.maybe_arguments(name)
+        self.maybe_template(name)
     }
 
     /// `<base-unresolved-name>`
@@ -66,7 +66,7 @@ impl Parser<'_> {
         if let Some(scope) = scope {
             name = self.tree.add(Node::Nested(scope, name));
         }
-        self.maybe_arguments(name)
+        self.maybe_template(name)
     }
 
     fn destructor(&mut self) -> Option<Id> {

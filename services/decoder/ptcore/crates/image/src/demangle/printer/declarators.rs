@@ -131,7 +131,7 @@ impl Printer<'_, '_> {
         Some(matches!(self.tree.node(of), Node::Function(_) | Node::Array(..)))
     }
 
-    fn resolved_node(&mut self, id: Id) -> Option<Node> {
+    fn resolved_node(&mut self, id: Id) -> Option<Node<'_>> {
         let id = self.resolved(id)?;
         Some(self.tree.node(id))
     }

@@ -25,6 +25,11 @@ impl Printer<'_, '_> {
                 self.print(name)?;
                 self.print_arguments(arguments)
             }
+            Node::Constrained(template, requires) => {
+                self.print(template)?;
+                self.write(" requires ")?;
+                self.print(requires)
+            }
             Node::Tagged(name, tag) => {
                 self.print(name)?;
                 self.write("[abi:")?;
@@ -120,6 +125,8 @@ impl Printer<'_, '_> {
                 Node::Nested(_, name)
                 | Node::Local(_, name)
                 | Node::Template(name, _)
+                | Node::Constrained(name, _)
+                | Node::Behind(name, _)
                 | Node::Tagged(name, _)
                 | Node::InModule(name, _)
                 | Node::DefaultArgument(_, name) => name,
@@ -197,28 +204,30 @@ impl Printer<'_, '_> {
         }
     }
 
-    /// `typename $T0`, `int $N1`, `template<typename> class $TT2`
+    /// `typename $T0`, `int... $N1`, `template<typename> class $TT2`
     fn declaration(&mut self, id: Id) -> Option<()> {
-        let mut dots = "";
-        let mut id = id;
-        while let Node::DeclaredPack(of) = self.tree.node(id) {
-            self.step()?;
-            dots = "...";
-            id = of;
-        }
+        self.kind(id, "")?;
+        self.write(" ")?;
+        self.declared_name(id)
+    }
+
+    /// `typename`: a declaration without its name.
+    fn kind(&mut self, id: Id, dots: &str) -> Option<()> {
         match self.tree.node(id) {
+            Node::DeclaredPack(of) => return self.deeper(|printer| printer.kind(of, "...")),
             Node::Declared(Declared::Value(of), _) => self.print(of)?,
             Node::Declared(Declared::Template(inner), _) => {
-                self.write("template")?;
-                self.print_arguments(inner)?;
-                self.write(" class")?;
+                self.write("template<")?;
+                for (number, &one) in self.tree.items(inner).iter().enumerate() {
+                    self.write(if number > 0 { ", " } else { "" })?;
+                    self.deeper(|printer| printer.kind(one, ""))?;
+                }
+                self.write("> class")?;
             }
             Node::DeclaredConstraint(concept, _) => self.print(concept)?,
             _ => self.write("typename")?,
         }
-        self.write(dots)?;
-        self.write(" ")?;
-        self.declared_name(id)
+        self.write(dots)
     }
 
     fn declared_name(&mut self, id: Id) -> Option<()> {

@@ -9,6 +9,7 @@ impl Tree<'_> {
             Node::Nested(one, other)
             | Node::Local(one, other)
             | Node::InModule(one, other)
+            | Node::Constrained(one, other)
             | Node::ConstructionVtable(one, other)
             | Node::PointerToMember(one, other)
             | Node::VendorQualified(one, other)
