@@ -10,6 +10,9 @@ use parser::{Parser, Scopes};
 use printer::Printer;
 use std::fmt::{self, Write};
 
+/// What is longer is not read: its name would hardly be short enough.
+const MAX_MANGLED: usize = 16 * MAX_NAME;
+
 /// The C++, Rust or Swift name behind a mangled one; any other name as it is.
 pub fn demangle(name: &str) -> String {
     demangled(name).unwrap_or_else(|| name.to_owned())
@@ -20,7 +23,15 @@ fn demangled(name: &str) -> Option<String> {
     if is_mangled && !has_hash(name) {
         return cpp(name);
     }
-    rust(name).or_else(|| if is_mangled { cpp(name) } else { swift::demangle(name) })
+    match rustc_demangle::try_demangle(name) {
+        Ok(symbol) => {
+            let mut text = Limited(String::new());
+            write!(text, "{symbol:#}").ok()?;
+            Some(text.0)
+        }
+        Err(_) if is_mangled => cpp(name),
+        Err(_) => swift::demangle(name),
+    }
 }
 
 /// Whether a name ends in a hash as Rust's do that look like those of C++: `17h0123456789abcdefE`.
@@ -31,15 +42,11 @@ fn has_hash(name: &str) -> bool {
     behind.by_ref().take(16).all(|one| one.is_ascii_hexdigit()) && behind.next() == Some(b'E')
 }
 
-fn rust(name: &str) -> Option<String> {
-    let symbol = rustc_demangle::try_demangle(name).ok()?;
-    let mut text = Limited(String::new());
-    write!(text, "{symbol:#}").ok()?;
-    Some(text.0)
-}
-
 /// `None` for what is not understood.
 fn cpp(name: &str) -> Option<String> {
+    if name.len() > MAX_MANGLED {
+        return None;
+    }
     written(name, Scopes::Names).or_else(|| written(name, Scopes::Types))
 }
 
@@ -83,6 +90,11 @@ mod tests {
     fn rust_names_lose_their_hash() {
         assert_eq!(demangle("_ZN4core3fmt5write17h0123456789abcdefE"), "core::fmt::write");
         assert_eq!(demangle("_RNvC6_123foo3bar"), "123foo::bar");
+    }
+
+    #[test]
+    fn variables_of_cpp_are_none_of_rust() {
+        assert_eq!(demangle("_ZN12_GLOBAL__N_14poolE"), "(anonymous namespace)::pool");
     }
 
     #[test]

@@ -158,3 +158,57 @@ impl<'a> Parser<'a> {
         id
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::demangle::demangle;
+    use crate::name::MAX_NAME;
+
+    #[test]
+    fn what_other_parsers_go_back_in_is_read_once() {
+        // Each level takes cpp_demangle three times as long.
+        let name = format!("_Z{}ZZ1fI3TLZ1fZli11LZ1fD", "1fIL".repeat(1000));
+        assert_eq!(demangle(&name), name);
+    }
+
+    /// Qt's strings that are added, from https://github.com/gimli-rs/cpp_demangle/issues/282.
+    #[test]
+    fn expressions_of_real_programs_are_not_too_deep() {
+        let nested = |open: &str, inner: &str, close: &str| [&open.repeat(50), inner, &close.repeat(50)].concat();
+        let name = format!("_Z1f{}", nested("14QStringBuilderI", "7QStringS_", "S_E"));
+        let text = demangle(&name);
+        assert_eq!(text.matches("QStringBuilder<").count(), 50, "{text}");
+    }
+
+    #[test]
+    fn what_is_too_deep_stays_mangled() {
+        for part in ["P", "Z1f", "1fI", "1fIX", "1fIXcv", "UlP", "FP", "1fIJ", "N1aC1I", "1fIXsr", "TtTt", "1fIL_Z"] {
+            let name = format!("_Z{}", part.repeat(50_000));
+            assert_eq!(demangle(&name), name);
+        }
+    }
+
+    #[test]
+    fn anything_ends() {
+        const PARTS: &[&str] = &[
+            "_Z", "N", "E", "I", "J", "X", "L", "Z", "S_", "S0_", "S1_", "T_", "T0_", "TL0__", "1f", "1A", "3foo", "v",
+            "i", "P", "R", "O", "K", "F", "A3_", "M", "Dp", "Dt", "DT", "Do", "DO", "Dw", "Dv4_", "Ul", "Ut_", "UlvE_",
+            "C1", "D2", "cv", "cl", "pl", "gt", "ad", "sr", "srN", "on", "dn", "gs", "nw", "_", "pi", "il", "tl", "di",
+            "dx", "fp_", "fL0p_", "fl", "fR", "qu", "sZ", "sP", "sp", "St", "Ss", "B1t", "W1m", "WP1p", "Q", "rq",
+            "rQ", "Ty", "Tn", "Tt", "Tp", "Tk", "Th8_", "Tv8_n8_", "TV", "GR", "GV", "TA", "DC", "H", "d_", "s", "n1",
+            "5", ".cold", "1", "0", "u1v", "U1q",
+        ];
+        let mut random: u64 = 1;
+        for _ in 0..100_000 {
+            let mut name = String::from("_Z");
+            let mut next = |below: usize| {
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                (random >> 33) as usize % below
+            };
+            for _ in 0..next(40) {
+                name.push_str(PARTS[next(PARTS.len())]);
+            }
+            assert!(demangle(&name).len() <= MAX_NAME.max(name.len()), "{name}");
+        }
+    }
+}

@@ -158,3 +158,31 @@ impl<'t, 'a> Printer<'t, 'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::demangle::demangle;
+
+    /// Each type has the one before it twice, substituted.
+    fn doubled(levels: usize) -> String {
+        let digit = |number: usize| char::from_digit(number as u32, 36).unwrap().to_ascii_uppercase();
+        let before = |level: usize| if level == 0 { "S_".to_owned() } else { format!("S{}_", digit(level - 1)) };
+        (0..levels).map(|level| format!("Fv{0}{0}E", before(level))).collect()
+    }
+
+    #[test]
+    fn types_that_grow_without_end_stay_mangled() {
+        assert_eq!(demangle(&format!("_Z1fP1A{}", doubled(1))), "f(A*, void (A, A))");
+        let name = format!("_Z1fP1A{}", doubled(36));
+        assert_eq!(demangle(&name), name);
+    }
+
+    #[test]
+    fn what_grows_without_a_byte_written_stays_mangled() {
+        // Such a type is searched for packs; a type of no arguments writes none.
+        for start in ["_Z1fIJEEvP1ADpT_", "_Z1fIJEEvDpT_"] {
+            let name = format!("{start}{}Dp{}", doubled(36), "SZ_");
+            assert_eq!(demangle(&name), name);
+        }
+    }
+}

@@ -44,3 +44,20 @@ pub fn extended_builtin(letter: u8) -> Option<&'static str> {
         _ => return None,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::demangle::demangle;
+
+    #[test]
+    fn builtin_types_have_names() {
+        for (name, expected) in [
+            ("_Z1fwbcahstijlm", "f(wchar_t, bool, char, signed char, unsigned char, short, unsigned short, int, unsigned int, long, unsigned long)"),
+            ("_Z1fxynofdegz", "f(long long, unsigned long long, __int128, unsigned __int128, float, double, long double, __float128, ...)"),
+            ("_Z1fDF16_DF32xDF16bDhDfDdDe", "f(_Float16, _Float32x, std::bfloat16_t, half, decimal32, decimal64, decimal128)"),
+            ("_Z1fDnDaDcDuDsDi", "f(decltype(nullptr), auto, decltype(auto), char8_t, char16_t, char32_t)"),
+        ] {
+            assert_eq!(demangle(name), expected);
+        }
+    }
+}

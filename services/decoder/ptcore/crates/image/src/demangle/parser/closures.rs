@@ -97,3 +97,51 @@ impl Parser<'_> {
         self.add(Node::Parameter(level, index))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::demangle::demangle;
+
+    // From https://github.com/KDE/elf-dissector, autotests/demanglertest.cpp: binutils 2.41.
+    #[test]
+    fn lambdas_have_their_own_parameters() {
+        for (name, expected) in [
+            ("_ZZN1XIfLj0EE2FnEvENKUlTyfT_E_clIiEEDafS1_", "X<float, 0u>::Fn()::{lambda<typename $T0>(float, $T0)#1}::operator()<int>(float, int) const"),
+            ("_ZNK6l_var2MUlTpTniDpRAT__iE_clIJLi2ELi2EEEEDaS2_", "l_var2::{lambda<int... $N0>((int (&) [$N0])...)#1}::operator()<2, 2>(int (&) [2], int (&) [2]) const"),
+            ("_ZNK6l_var3MUlTtTpTniETpTniRT_IJXspT0_EEEE_clI1XJLi1ELi2ELi3EEEEDaS2_", "l_var3::{lambda<template<int...> class $TT0, int... $N1>($TT0<($N1)...>&)#1}::operator()<X, 1, 2, 3>(X<1, 2, 3>&) const"),
+        ] {
+            assert_eq!(demangle(name), expected);
+        }
+    }
+
+    #[test]
+    fn a_parameter_is_that_of_the_function_where_it_is_substituted() {
+        for (name, expected) in [
+            ("_Z1fIZ1gvEUlT_E_EvS0_", "f<g()::{lambda(auto:1)#1}>(g()::{lambda(auto:1)#1})"),
+            (
+                "_ZZ1gvENKUlT_T0_E_clIiiEEvS_S0_",
+                "g()::{lambda(auto:1, auto:2)#1}::operator()<int, int>(int, int) const",
+            ),
+            ("_Z1gIiZ1fIcEvT_EUlvE_EvT_S1_", "g<int, f<char>(char)::{lambda()#1}>(int, int)"),
+            (
+                "_ZN1C4withIZN1M4withIRN1L1CEEEDcOT_EUlP1XE_EEDcS6_",
+                "C::with<M::with<L::C&>(L::C&)::{lambda(X*)#1}>(M::with<L::C&>(L::C&)::{lambda(X*)#1})",
+            ),
+        ] {
+            assert_eq!(demangle(name), expected);
+        }
+    }
+
+    #[test]
+    fn what_has_no_name_is_numbered() {
+        for (name, expected) in [
+            ("_ZN1AUt_1fEv", "A::{unnamed type#1}::f()"),
+            ("_ZN1AUt0_D1Ev", "A::{unnamed type#2}::~A()"),
+            ("_ZZ1fvENUlvE_D1Ev", "f()::{lambda()#1}::~{lambda()#1}()"),
+            ("_ZZ1fvENUt_D1Ev", "f()::{unnamed type#1}::~{unnamed type#1}()"),
+            ("_ZN1AUlvE2_D1Ev", "A::{lambda()#4}::~{lambda()#4}()"),
+        ] {
+            assert_eq!(demangle(name), expected);
+        }
+    }
+}

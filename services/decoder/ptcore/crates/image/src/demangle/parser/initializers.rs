@@ -57,3 +57,22 @@ impl Parser<'_> {
         self.add(Node::New { placement, of, initial })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::demangle::demangle;
+
+    #[test]
+    fn objects_begin_with_what_stands_in_braces() {
+        for (name, expected) in [
+            ("_Z1fIXtl1ALi1ELi2EEEEvv", "f<A{1, 2}>()"),
+            ("_Z1fIXtl1Adi1xLi1EdX1yLi1ELi2ELi3EEEEvv", "f<A{.x=(1), [y ... 1]=(2), 3}>()"),
+            ("_Z1fIXilLi1EEEEvv", "f<{1}>()"),
+            ("_Z1fIXnw_iEEEvv", "f<new int>()"),
+            ("_Z1fIXgsnwLi0E_ipiLi1EEEEvv", "f<::new (0) int(1)>()"),
+            ("_ZTAXtl1ALi1EEE", "template parameter object for A{1}"),
+        ] {
+            assert_eq!(demangle(name), expected);
+        }
+    }
+}

@@ -188,3 +188,44 @@ impl Parser<'_> {
         self.eat("O").then_some(Reference::RValue)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::demangle::demangle;
+
+    #[test]
+    fn what_is_local_stands_behind_its_function() {
+        for (name, expected) in [
+            ("_ZZ1fiEs", "f(int)::string literal"),
+            ("_ZZ1fvE1x_0", "f()::x"),
+            ("_ZZ1fvE1x__12_", "f()::x"),
+            ("_ZZ1fiEd0_NKUlvE_clEv", "f(int)::{default arg#2}::{lambda()#1}::operator()() const"),
+        ] {
+            assert_eq!(demangle(name), expected);
+        }
+    }
+
+    #[test]
+    fn members_have_qualifiers() {
+        for (name, expected) in
+            [("_ZNKO1A1fEv", "A::f() const &&"), ("_ZNVK1A1fEv", "A::f() const volatile"), ("_ZNH1A1fES_", "A::f(A)")]
+        {
+            assert_eq!(demangle(name), expected);
+        }
+    }
+
+    #[test]
+    fn classes_of_the_standard_library_are_substituted() {
+        for (name, expected) in [
+            ("_ZNSs6appendEv", "std::string::append()"),
+            ("_ZNSsC1Ev", "std::string::string()"),
+            ("_ZNSo5flushEv", "std::ostream::flush()"),
+            ("_ZNSi3getEv", "std::basic_istream<char, std::char_traits<char> >::get()"),
+            ("_ZNSd4swapERSd", "std::basic_iostream<char, std::char_traits<char> >::swap(std::basic_iostream<char, std::char_traits<char> >&)"),
+            ("_ZNSaIcEC1Ev", "std::allocator<char>::allocator()"),
+            ("_Z1fSaIcESbIcE", "f(std::allocator<char>, std::basic_string<char>)"),
+        ] {
+            assert_eq!(demangle(name), expected);
+        }
+    }
+}

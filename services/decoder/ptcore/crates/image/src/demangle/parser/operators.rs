@@ -115,3 +115,49 @@ impl Parser<'_> {
         self.add(Node::Conversion(to))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::OPERATORS;
+    use crate::demangle::demangle;
+
+    #[test]
+    fn operators_are_found_by_their_codes() {
+        assert!(OPERATORS.is_sorted_by_key(|one| one.code));
+    }
+
+    #[test]
+    fn operators_are_written_as_in_the_source() {
+        for (name, expected) in [
+            ("_ZlsIiEvT_", "operator<< <int>(int)"),
+            ("_ZltIiEvT_", "operator< <int>(int)"),
+            ("_ZgtIiEvT_", "operator><int>(int)"),
+            ("_Zv13foov", "operator foo()"),
+            ("_ZnamPv", "operator new[](unsigned long, void*)"),
+            ("_ZN1AdlEPv", "A::operator delete(void*)"),
+            ("_ZN1AclEv", "A::operator()()"),
+            ("_ZN1AixEi", "A::operator[](int)"),
+            ("_ZN1AptEv", "A::operator->()"),
+            ("_ZN1ApmEi", "A::operator->*(int)"),
+            ("_ZN1AcmES_", "A::operator,(A)"),
+            ("_ZN1AssERKS_", "A::operator<=>(A const&)"),
+            ("_ZN1AaSERKS_", "A::operator=(A const&)"),
+        ] {
+            assert_eq!(demangle(name), expected);
+        }
+    }
+
+    #[test]
+    fn conversions_may_be_templates() {
+        for (name, expected) in [
+            ("_ZN1AcvPiEv", "A::operator int*()"),
+            ("_ZN1AcvT_IiEEv", "A::operator int<int>()"),
+            ("_ZN1AcvPT_IiEEv", "A::operator int*<int>()"),
+            ("_ZN1Acv1BIiEEv", "A::operator B<int>()"),
+            ("_ZN1AcvPFivEEv", "A::operator int (*)()()"),
+            ("_ZN2CTIiEcv1EIT_vEIcEEv", "CT<int>::operator E<char, void><char>()"),
+        ] {
+            assert_eq!(demangle(name), expected);
+        }
+    }
+}

@@ -40,3 +40,28 @@ impl Parser<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::demangle::demangle;
+
+    // From https://github.com/KDE/elf-dissector, autotests/demanglertest.cpp: binutils 2.41.
+    #[test]
+    fn constraints_stand_behind_what_they_are_of() {
+        for (name, expected) in
+            [("_Z1fIiQ1CIT_EEvv", "f<int> requires C<int>()"), ("_Z1fIiEvvQ1CIT_E", "f<int>() requires C<int>")]
+        {
+            assert_eq!(demangle(name), expected);
+        }
+    }
+
+    #[test]
+    fn requirements_are_of_expressions_types_and_constraints() {
+        for (name, expected) in [
+            ("_Z1fIiEvvQrqXcl1gEE", "f<int>() requires requires { {g()}; }"),
+            ("_Z1fIiEvvQrQT__XplfL0p_fL0p_NR1CTNT_1tEQ1DIT_EE", "f<int>() requires requires (int) { {{parm#1}+{parm#1}} noexcept -> C; typename int::t; requires D<int>; }"),
+        ] {
+            assert_eq!(demangle(name), expected);
+        }
+    }
+}

@@ -101,3 +101,30 @@ impl Parser<'_> {
         Some(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::demangle::demangle;
+
+    #[test]
+    fn tables_and_variables_say_what_they_are_for() {
+        for (name, expected) in [
+            ("_ZTV1A", "vtable for A"),
+            ("_ZTT1A", "VTT for A"),
+            ("_ZTI1A", "typeinfo for A"),
+            ("_ZTS1A", "typeinfo name for A"),
+            ("_ZTIPKc", "typeinfo for char const*"),
+            ("_ZTC1A8_1B", "construction vtable for B-in-A"),
+            ("_ZTW1x", "TLS wrapper function for x"),
+            ("_ZTH1x", "TLS init function for x"),
+            ("_ZGV1x", "guard variable for x"),
+            ("_ZGVZ1fvE1x", "guard variable for f()::x"),
+            ("_ZGRZ1fvE1x0", "reference temporary #0 for f()::x"),
+            ("_ZGTt1fv", "transaction clone for f()"),
+            ("_ZGTn1fv", "non-transaction clone for f()"),
+            ("_ZGA1fv", "hidden alias for f()"),
+        ] {
+            assert_eq!(demangle(name), expected);
+        }
+    }
+}

@@ -73,6 +73,13 @@ impl Parser<'_> {
         self.add(Node::Literal(of, value))
     }
 
+    /// What a `<seq-id>` so many bytes further on stands for.
+    pub fn substituted_behind(&self, bytes: usize) -> Option<Id> {
+        let digits = self.rest().get(bytes..)?.split('_').next()?;
+        let index = if digits.is_empty() { 0 } else { usize::from_str_radix(digits, 36).ok()?.checked_add(1)? };
+        self.substitutions.get(index).copied()
+    }
+
     /// `<substitution>` but for `St`
     pub fn substitution(&mut self) -> Option<Id> {
         self.expect("S")?;

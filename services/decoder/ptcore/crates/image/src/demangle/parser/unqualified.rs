@@ -110,3 +110,38 @@ impl<'a> Parser<'a> {
         Some(self.remember(module))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::demangle::demangle;
+
+    // From https://github.com/KDE/elf-dissector, autotests/demanglertest.cpp: binutils 2.40 and 2.41.
+    #[test]
+    fn names_are_in_modules_or_of_friends() {
+        for (name, expected) in [
+            ("_ZN5Outer5InnerW3FOO2FnERNS0_1XE", "Outer::Inner::Fn@FOO(Outer::Inner::X&)"),
+            ("_ZN5OuterW3FOO5Inner2FnERNS1_1XE", "Outer::Inner@FOO::Fn(Outer::Inner@FOO::X&)"),
+            ("_ZN4Quux4TotoW3FooW3Bar3BazEPNS0_S2_5PlughE", "Quux::Toto::Baz@Foo.Bar(Quux::Toto::Plugh@Foo.Bar*)"),
+            ("_ZNStW3STD9allocatorIiE1MEPi", "std::allocator@STD<int>::M(int*)"),
+            ("_ZN3NMSW3MOD3FooB3ABIEv", "NMS::Foo@MOD[abi:ABI]()"),
+            ("_ZGIW3FooWP3BarW3Baz", "initializer for module Foo:Bar.Baz"),
+            ("_ZN1SILi1EEF3barIiEEiR4Base", "S<1>::bar[friend]<int>(Base&)"),
+            ("_ZNStDC1aEE", "std::[a]"),
+        ] {
+            assert_eq!(demangle(name), expected);
+        }
+    }
+
+    #[test]
+    fn names_have_tags_and_no_linkage() {
+        for (name, expected) in [
+            ("_ZN12_GLOBAL__N_11fEv", "(anonymous namespace)::f()"),
+            ("_ZL1fv", "f()"),
+            ("_ZN1AL1fEv", "A::f()"),
+            ("_Z1fB3barv", "f[abi:bar]()"),
+            ("_ZN1AB3barB3fooC1Ev", "A[abi:bar][abi:foo]::A()"),
+        ] {
+            assert_eq!(demangle(name), expected);
+        }
+    }
+}

@@ -262,3 +262,78 @@ impl Printer<'_, '_> {
         self.right(of)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::demangle::demangle;
+
+    #[test]
+    fn pointers_stand_inside_of_functions_and_arrays() {
+        for (name, expected) in [
+            ("_Z1fPFPFvvEvE", "f(void (*(*)())())"),
+            ("_Z1fPA2_A3_i", "f(int (*) [2][3])"),
+            ("_Z1fPM1AFvvE", "f(void (A::**)())"),
+            ("_Z1fRM1AKFviE", "f(void (A::*&)(int) const)"),
+            ("_Z1fPFPA3_ivE", "f(int (*(*)()) [3])"),
+            ("_Z1fA3_PFvvE", "f(void (* [3])())"),
+        ] {
+            assert_eq!(demangle(name), expected);
+        }
+    }
+
+    #[test]
+    fn functions_say_what_they_throw() {
+        for (name, expected) in [
+            ("_Z1fM1AKDoFvvRE", "f(void (A::*)() noexcept const &)"),
+            ("_Z1fPDoFvvE", "f(void (*)() noexcept)"),
+            ("_Z1fPDOLb1EEFvvE", "f(void (*)() noexcept(true))"),
+            ("_Z1fPDwiEFvvE", "f(void (*)() throw(int))"),
+            ("_Z1fPDxFvvE", "f(void (*)() transaction_safe)"),
+        ] {
+            assert_eq!(demangle(name), expected);
+        }
+    }
+
+    #[test]
+    fn qualifiers_stand_behind_their_type() {
+        for (name, expected) in [
+            ("_Z1fPVKc", "f(char const volatile*)"),
+            ("_Z1fPrKc", "f(char const restrict*)"),
+            ("_Z1fPU3AS1i", "f(int AS1*)"),
+            ("_Z1fU3fooIiEi", "f(int foo<int>)"),
+            ("_Z1fCfGd", "f(float _Complex, double _Imaginary)"),
+            ("_Z1fDv4_fDv8_Kc", "f(float __vector(4), char const __vector(8))"),
+        ] {
+            assert_eq!(demangle(name), expected);
+        }
+    }
+
+    #[test]
+    fn references_collapse() {
+        for (name, expected) in [
+            ("_Z1gIiEvOT_", "g<int>(int&&)"),
+            ("_Z1gIRiEvOT_", "g<int&>(int&)"),
+            ("_Z1gIOiEvOT_", "g<int&&>(int&&)"),
+            ("_Z1gIOiEvRT_", "g<int&&>(int&)"),
+            ("_Z1gIRFviEEvOT_", "g<void (&)(int)>(void (&)(int))"),
+            ("_Z1gIRA3_iEvOT_", "g<int (&) [3]>(int (&) [3])"),
+            ("_Z1gIZNK1A1fEvEUlvE_EvRT_", "g<A::f() const::{lambda()#1}>(A::f() const::{lambda()#1}&)"),
+        ] {
+            assert_eq!(demangle(name), expected);
+        }
+    }
+
+    #[test]
+    fn what_an_argument_is_already_is_not_said_again() {
+        for (name, expected) in [
+            ("_Z1gIKiEvRKT_", "g<int const>(int const&)"),
+            ("_Z1gIPKcEvRKT_", "g<char const*>(char const* const&)"),
+            ("_Z1gIA3_KcEvRKT_", "g<char const [3]>(char const (&) [3])"),
+            ("_Z1gIFivEEvRKT_", "g<int ()>(int ( const&)())"),
+            ("_Z1gIPFivEEvRKT_", "g<int (*)()>(int (* const&)())"),
+            ("_Z1gIM1AKFvvEEvRT_", "g<void (A::*)() const>(void (A::*&)() const)"),
+        ] {
+            assert_eq!(demangle(name), expected);
+        }
+    }
+}

@@ -111,7 +111,9 @@ impl Printer<'_, '_> {
     /// A part of an expression, in parentheses but for mere names.
     pub fn print_operand(&mut self, id: Id) -> Option<()> {
         match self.tree.node(id) {
-            Node::Name(_) | Node::Nested(..) | Node::Braced(..) | Node::FunctionParameter(_) => self.print(id),
+            Node::Name(_) | Node::Before(..) | Node::Nested(..) | Node::Braced(..) | Node::FunctionParameter(_) => {
+                self.print(id)
+            }
             _ => {
                 self.write("(")?;
                 self.print(id)?;
@@ -234,5 +236,73 @@ impl Printer<'_, '_> {
             self.write(";")?;
         }
         self.write(" }")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::demangle::demangle;
+
+    #[test]
+    fn operands_stand_in_parentheses_but_for_names() {
+        for (name, expected) in [
+            ("_Z1fIXplLi1ELi2EEEvv", "f<(1)+(2)>()"),
+            ("_Z1fIXgtLi1ELi2EEEvv", "f<((1)>(2))>()"),
+            ("_Z1fIXngLi1EEEvv", "f<-(1)>()"),
+            ("_Z1fIXquLb1ELi1ELi2EEEvv", "f<(true)?(1) : (2)>()"),
+            ("_Z1fIXdt1a1bEEvv", "f<a.b>()"),
+            ("_Z1fIXpt1a1bEEvv", "f<a->b>()"),
+            ("_Z1fIXpm1a1bEEvv", "f<a->*b>()"),
+            ("_Z1fIXawLi1EEEvv", "f<co_await (1)>()"),
+            ("_Z1fIXssLi1ELi2EEEvv", "f<(1)<=>(2)>()"),
+            ("_Z1fIXpp_Li1EEEvv", "f<++(1)>()"),
+            ("_Z1fIXppLi1EEEvv", "f<(1)++>()"),
+        ] {
+            assert_eq!(demangle(name), expected);
+        }
+    }
+
+    #[test]
+    fn casts_and_words_have_their_operands_behind_them() {
+        for (name, expected) in [
+            ("_Z1fIXcviLl1EEEvv", "f<(int)(1l)>()"),
+            ("_Z1fIXcvi_Li1ELi2EEEEvv", "f<(int)(1, 2)>()"),
+            ("_Z1fIXsclLi1EEEvv", "f<static_cast<long>(1)>()"),
+            ("_Z1fIXstiEEvv", "f<sizeof (int)>()"),
+            ("_Z1fIXszLi1EEEvv", "f<sizeof (1)>()"),
+            ("_Z1fIXtwLi1EEEvv", "f<throw (1)>()"),
+            ("_Z1fIXtrEEvv", "f<throw>()"),
+            ("_Z1fIXdlLi0EEEvv", "f<delete (0)>()"),
+        ] {
+            assert_eq!(demangle(name), expected);
+        }
+    }
+
+    #[test]
+    fn functions_that_are_called_or_pointed_to_have_no_parameters_where_they_are_members() {
+        for (name, expected) in [
+            ("_Z1fIXcl1gLi1ELi2EEEEvv", "f<g(1, 2)>()"),
+            ("_Z1fIXclL_Z1giELi1EEEEvv", "f<g(1)>()"),
+            ("_Z1fIXadL_Z1giEEEvv", "f<&(g(int))>()"),
+            ("_Z1fIXadL_ZN1A1gEiEEEvv", "f<&A::g>()"),
+            ("_Z1fIXadL_ZNK1A1gEiEEEvv", "f<&(A::g(int) const)>()"),
+            ("_Z1fIXadL_ZN1A1xEEEEvv", "f<&A::x>()"),
+        ] {
+            assert_eq!(demangle(name), expected);
+        }
+    }
+
+    #[test]
+    fn packs_are_counted_and_folded() {
+        for (name, expected) in [
+            ("_Z1fIJicEEviDTsZT_E", "f<int, char>(int, decltype (2))"),
+            ("_Z1fIXflplLi1EEEvv", "f<(...+(1))>()"),
+            ("_Z1fIXfrplLi1EEEvv", "f<((1)+...)>()"),
+            ("_Z1fIXfLplLi1ELi2EEEvv", "f<((1)+...+(2))>()"),
+            ("_Z1fIJicEEvDTfrplT_E", "f<int, char>(decltype (((int, char)+...)))"),
+            ("_Z1fIJicEEv1BIXfraasr1CIT_EE1vEE", "f<int, char>(B<(C<int, char>::v&&...)>)"),
+        ] {
+            assert_eq!(demangle(name), expected);
+        }
     }
 }

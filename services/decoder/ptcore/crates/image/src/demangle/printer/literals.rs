@@ -41,3 +41,31 @@ impl Printer<'_, '_> {
         self.write(suffix)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::demangle::demangle;
+
+    #[test]
+    fn numbers_have_the_suffix_of_their_type() {
+        let all = "_Z1fILi5ELin5ELj5ELl5ELm5ELx5ELy5EEvv";
+        assert_eq!(demangle(all), "f<5, -5, 5u, 5l, 5ul, 5ll, 5ull>()");
+    }
+
+    #[test]
+    fn others_stand_behind_their_type() {
+        for (name, expected) in [
+            ("_Z1fILb0ELb1ELb2EEvv", "f<false, true, (bool)2>()"),
+            ("_Z1fILc97ELs5ELn5ELa5EEvv", "f<(char)97, (short)5, (__int128)5, (signed char)5>()"),
+            ("_Z1fILf3f800000ELd3ff0000000000000EEvv", "f<(float)[3f800000], (double)[3ff0000000000000]>()"),
+            ("_Z1fILDnEEvv", "f<decltype(nullptr)>()"),
+            ("_Z1fILDn0EEvv", "f<(decltype(nullptr))0>()"),
+            ("_Z1fIL1E3EEvv", "f<(E)3>()"),
+            ("_Z1fILPv0EEvv", "f<(void*)0>()"),
+            ("_Z1fIL_Z1gEEvv", "f<g>()"),
+            ("_Z1fILN1n1EE3EEvv", "f<(n::E)3>()"),
+        ] {
+            assert_eq!(demangle(name), expected);
+        }
+    }
+}
