@@ -22,6 +22,8 @@ pub struct Printer<'t, 'a> {
     pub in_pack: Option<usize>,
     /// What the parameters of the template around stand for.
     pub arguments: List,
+    /// In a constraint: those of each template around, the outermost first. Only there others than the innermost are meant.
+    pub levels: Option<Vec<List>>,
     /// What the lambdas around declare between `<` and `>`.
     pub lambdas: Vec<List>,
     depth: u32,
@@ -35,6 +37,7 @@ impl<'t, 'a> Printer<'t, 'a> {
             text: String::new(),
             in_pack: None,
             arguments: List::default(),
+            levels: None,
             lambdas: Vec::new(),
             depth: 0,
             steps: 0,
@@ -95,8 +98,12 @@ impl<'t, 'a> Printer<'t, 'a> {
 
     fn argument(&self, id: Id) -> Option<Option<Id>> {
         match self.tree.node(id) {
-            Node::Parameter(_, index) if self.lambdas.is_empty() => {
-                self.tree.items(self.arguments).get(index).copied().map(Some)
+            Node::Parameter(level, index) if self.lambdas.is_empty() => {
+                let arguments = match &self.levels {
+                    Some(levels) => *levels.get(level.unwrap_or(0))?,
+                    None => self.arguments,
+                };
+                self.tree.items(arguments).get(index).copied().map(Some)
             }
             _ => Some(None),
         }

@@ -56,6 +56,17 @@ mod tests {
     }
 
     #[test]
+    fn constraints_are_of_the_templates_around_too() {
+        for (name, expected) in [
+            ("_ZN1AIiE1fIcEEvvQ1CIT_TL0__E", "A<int>::f<char>() requires C<int, char>"),
+            ("_ZN1AIiE1fEvQ1CIT_E", "A<int>::f() requires C<int>"),
+            ("_ZZ1fIiEvvENK1AIcE1gIdEEvvQ1CIT_TL0__E", "f<int>()::A<char>::g<double>() const requires C<char, double>"),
+        ] {
+            assert_eq!(demangle(name), expected);
+        }
+    }
+
+    #[test]
     fn requirements_are_of_expressions_types_and_constraints() {
         for (name, expected) in [
             ("_Z1fIiEvvQrqXcl1gEE", "f<int>() requires requires { {g()}; }"),

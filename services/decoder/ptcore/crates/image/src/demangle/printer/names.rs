@@ -27,8 +27,7 @@ impl Printer<'_, '_> {
             }
             Node::Constrained(template, requires) => {
                 self.print(template)?;
-                self.write(" requires ")?;
-                self.print(requires)
+                self.constraint(template, requires)
             }
             Node::Tagged(name, tag) => {
                 self.print(name)?;
@@ -140,9 +139,11 @@ impl Printer<'_, '_> {
     fn encoding(&mut self, name: Id, arguments: List, signature: Signature) -> Option<()> {
         let arguments_around = std::mem::replace(&mut self.arguments, arguments);
         let lambdas_around = std::mem::take(&mut self.lambdas);
+        let levels_around = self.levels.take();
         self.function(name, signature)?;
         self.arguments = arguments_around;
         self.lambdas = lambdas_around;
+        self.levels = levels_around;
         Some(())
     }
 
@@ -158,11 +159,44 @@ impl Printer<'_, '_> {
         if let Some(returns) = signature.returns {
             self.right(returns)?;
         }
-        if let Some(requires) = signature.requires {
-            self.write(" requires ")?;
-            self.print(requires)?;
+        match signature.requires {
+            Some(requires) => self.constraint(name, requires),
+            None => Some(()),
         }
+    }
+
+    /// ` requires C<int>` behind a name.
+    fn constraint(&mut self, name: Id, requires: Id) -> Option<()> {
+        self.write(" requires ")?;
+        let levels = self.template_levels(name)?;
+        let around = self.levels.replace(levels);
+        self.print(requires)?;
+        self.levels = around;
         Some(())
+    }
+
+    /// The arguments of each template in a name, the outermost first.
+    fn template_levels(&mut self, name: Id) -> Option<Vec<List>> {
+        let mut levels = Vec::new();
+        let mut left = vec![name];
+        while let Some(id) = left.pop() {
+            self.step()?;
+            match self.tree.node(id) {
+                Node::Template(name, arguments) => {
+                    levels.push(arguments);
+                    left.push(name);
+                }
+                Node::Nested(scope, name) => left.extend([scope, name]),
+                Node::Local(_, name)
+                | Node::Constrained(name, _)
+                | Node::Tagged(name, _)
+                | Node::InModule(name, _)
+                | Node::Behind(name, _) => left.push(name),
+                _ => (),
+            }
+        }
+        levels.reverse();
+        Some(levels)
     }
 
     fn module(&mut self, around: Option<Id>, is_partition: bool, name: Id) -> Option<()> {
