@@ -1,123 +1,66 @@
 //! Names as people write them.
 
-mod constructors;
-mod declarators;
-mod packs;
-mod patterns;
-mod prefixes;
+mod parser;
+mod printer;
+mod tree;
 
 use crate::name::MAX_NAME;
 use crate::swift;
-use cpp_demangle::{DemangleOptions, ParseOptions, Symbol};
-use prefixes::Prefixes;
+use parser::{Parser, Scopes};
+use printer::Printer;
 use std::fmt::{self, Write};
 
-const RECURSION: u32 = 96;
-/// Letters may be an operator or a constructor in so many places of a name at most.
-const MAX_PLACES: usize = 16;
+/// What is longer is not read: its name would hardly be short enough.
+const MAX_MANGLED: usize = 16 * MAX_NAME;
 
 /// The C++, Rust or Swift name behind a mangled one; any other name as it is.
 pub fn demangle(name: &str) -> String {
-    if let Ok(symbol) = rustc_demangle::try_demangle(name) {
-        let mut text = Limited(String::new());
-        if write!(text, "{symbol:#}").is_ok() {
-            return text.0;
-        }
-    } else if name.starts_with("_Z") || name.starts_with("___Z") {
-        if let Some(text) = cpp(name) {
-            return text;
-        }
-    } else if let Some(text) = swift::demangle(name) {
-        return text;
-    }
-    name.to_owned()
+    demangled(name).unwrap_or_else(|| name.to_owned())
 }
 
+fn demangled(name: &str) -> Option<String> {
+    let is_mangled = name.starts_with("_Z") || name.starts_with("___Z");
+    if is_mangled && !has_hash(name) {
+        return cpp(name);
+    }
+    match rustc_demangle::try_demangle(name) {
+        Ok(symbol) => {
+            let mut text = Limited(String::new());
+            write!(text, "{symbol:#}").ok()?;
+            Some(text.0)
+        }
+        Err(_) if is_mangled => cpp(name),
+        Err(_) => swift::demangle(name),
+    }
+}
+
+/// Whether a name ends in a hash as Rust's do that look like those of C++: `17h0123456789abcdefE`.
+fn has_hash(name: &str) -> bool {
+    const HASH: &str = "17h";
+    let Some(at) = name.rfind(HASH) else { return false };
+    let mut behind = name[at + HASH.len()..].bytes();
+    behind.by_ref().take(16).all(|one| one.is_ascii_hexdigit()) && behind.next() == Some(b'E')
+}
+
+/// `None` for what is not understood.
 fn cpp(name: &str) -> Option<String> {
-    if let Some((what, function)) = thunk(name) {
-        return cpp_after(what, &format!("_Z{function}"));
+    if name.len() > MAX_MANGLED {
+        return None;
     }
-    let constructor = constructors::with_return_type(name).and_then(|name| cpp_after("", &name));
-    constructor.or_else(|| cpp_after("", name)).or_else(|| with_await(name))
+    written(name, Scopes::Names).or_else(|| written(name, Scopes::Types))
 }
 
-/// A name with an operator that cpp_demangle does not know (Itanium C++ ABI, 5.1.3, "Operator Encodings"): by way of an
-/// operator that a vendor may add.
-fn with_await(name: &str) -> Option<String> {
-    const OF_VENDOR: &str = "operatorco_await::operator 1";
-    let places = name.match_indices("aw").take(MAX_PLACES);
-    let candidates = places.map(|(at, code)| [&name[..at], "v18co_await", &name[at + code.len()..]].concat());
-    let read = candidates.filter_map(|candidate| cpp_after("", &candidate));
-    read.map(|text| text.replacen(OF_VENDOR, "operator co_await", 1)).find(|text| text.contains("operator co_await"))
-}
-
-fn cpp_after(before: &str, name: &str) -> Option<String> {
-    let symbol = Symbol::new_with_options(name, &cpp_parse()).ok()?;
-    let mut written = Prefixes::behind(before);
-    symbol.structured_demangle(&mut written, &cpp_options().no_return_type()).ok()?;
-    let has_packs = written.has_packs();
-    let mut text = written.into_text()?;
-    if has_packs {
-        text = patterns::with_patterns(before, name, &text).unwrap_or(text);
+fn written(name: &str, scopes: Scopes) -> Option<String> {
+    let mut parser = Parser::new(name, scopes);
+    let (encoding, clones) = parser.mangled_name()?;
+    let mut printer = Printer::new(&parser.tree);
+    printer.print(encoding)?;
+    for clone in clones {
+        printer.write(" [clone ")?;
+        printer.write(clone)?;
+        printer.write("]")?;
     }
-    Some(large_clones(&literal_operators(packs::without_empty(text))))
-}
-
-fn cpp_parse() -> ParseOptions {
-    ParseOptions::default().recursion_limit(RECURSION)
-}
-
-fn cpp_options() -> DemangleOptions {
-    DemangleOptions::new().recursion_limit(RECURSION)
-}
-
-/// What a thunk is, in the words of binutils, and the mangled function that it leads to: cpp_demangle writes it as a term
-/// with numbers. Itanium C++ ABI, 5.1.4, "Virtual Tables and RTTI".
-fn thunk(name: &str) -> Option<(&'static str, &str)> {
-    let rest = name.strip_prefix("_ZT")?;
-    Some(match rest.as_bytes().first()? {
-        b'h' => ("non-virtual thunk to ", behind_offset(rest)?),
-        b'v' => ("virtual thunk to ", behind_offset(rest)?),
-        b'c' => ("covariant return thunk to ", behind_offset(behind_offset(&rest[1..])?)?),
-        _ => return None,
-    })
-}
-
-/// What comes behind a call offset: `h` with one number, `v` with two, each with a `_` behind it.
-fn behind_offset(text: &str) -> Option<&str> {
-    let number = |text| {
-        let text: &str = text;
-        text.trim_start_matches(|one: char| one == 'n' || one.is_ascii_digit()).strip_prefix('_')
-    };
-    match text.strip_prefix('h') {
-        Some(rest) => number(rest),
-        None => number(number(text.strip_prefix('v')?)?),
-    }
-}
-
-/// `operator"" _km` for what cpp_demangle writes as `operator_km::operator ""`.
-fn literal_operators(mut text: String) -> String {
-    const WRITTEN: &str = "::operator \"\"";
-    while let Some(end) = text.find(WRITTEN) {
-        let Some(start) = text[..end].rfind("operator") else { break };
-        let suffix = text[start + "operator".len()..end].to_owned();
-        if suffix.is_empty() || !suffix.chars().all(|one| one == '_' || one.is_alphanumeric()) {
-            break;
-        }
-        text.replace_range(start..end + WRITTEN.len(), &format!("operator\"\" {suffix}"));
-    }
-    text
-}
-
-/// ` [clone .llvm.11688825044049300516]` for what cpp_demangle takes for two where the number has more than 63 bits: the
-/// linker numbers functions so that several files share.
-fn large_clones(text: &str) -> String {
-    const PART: &str = "] [clone .";
-    let mut parts = text.split(PART);
-    let first = parts.next().unwrap_or_default().to_owned();
-    parts.fold(first, |before, part| {
-        before + if part.starts_with(|one: char| one.is_ascii_digit()) { "." } else { PART } + part
-    })
+    Some(printer.text)
 }
 
 /// Text of bounded length: substitutions let a short mangled name grow without end.
@@ -147,6 +90,11 @@ mod tests {
     fn rust_names_lose_their_hash() {
         assert_eq!(demangle("_ZN4core3fmt5write17h0123456789abcdefE"), "core::fmt::write");
         assert_eq!(demangle("_RNvC6_123foo3bar"), "123foo::bar");
+    }
+
+    #[test]
+    fn variables_of_cpp_are_none_of_rust() {
+        assert_eq!(demangle("_ZN12_GLOBAL__N_14poolE"), "(anonymous namespace)::pool");
     }
 
     #[test]
