@@ -432,6 +432,16 @@ async def long(decoded: Tables, new_row: Callable[..., dict[str, Any]]) -> Table
     return decoded
 
 
+async def test_what_the_engine_cannot_compute_is_no_table_that_has_changed(
+    decoded: Tables, new_row: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
+    times = {"start_ns": -(1 << 62) - 5, "end_ns": (1 << 62) + 5}
+    rows = [new_row("calls", session_id=SESSION, call=1) | times, new_row("calls", session_id=SESSION, call=2)]
+    await decoded.replace_session("calls", SESSION, [pa.RecordBatch.from_pylist(rows, schema=SCHEMAS["calls"])])
+    with pytest.raises(duckdb.Error):
+        await exported(decoded, tmp_path, ExportWish(SESSION, ExportFormat.SPEEDSCOPE, max_calls=1))
+
+
 async def test_no_more_exports_run_at_once_than_may(long: Tables, tmp_path: Path) -> None:
     exports = SessionExports(long, tmp_path / "scratch", at_once=2)
     wish = ExportWish(SESSION, ExportFormat.CSV)

@@ -18,7 +18,7 @@ from permille.decoder.domain.handed_over import HandOver, handed_over
 from permille.decoder.domain.interruptible import interruptible
 from permille.decoder.domain.query_limits import QueryLimits
 from permille.decoder.domain.unlocked_dataset import register
-from permille.decoder.domain.unread_table import unread_table
+from permille.decoder.domain.unread_table import is_unread, unread_table
 from permille.mesh.errors import InvalidArgument, PermilleError
 from permille.mesh.table_schemas import SCHEMAS
 from permille.mesh.tables import Tables
@@ -29,8 +29,6 @@ MOST_ROWS = 10_000_000
 _BATCH_ROWS = 2048
 # gRPC's clients take messages of 4 MiB, where they are told nothing else, and a row may have more.
 _PIECE_BYTES = 1 << 20
-# What duckdb says of an Arrow stream that ended with an error: a file of the table is gone.
-_LOST_STREAM = "reading the stream registered as"
 _READING = (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN)
 
 
@@ -173,7 +171,7 @@ def _pieces(data: bytes) -> Iterator[QueryPart]:
 def _told(error: duckdb.Error, limits: QueryLimits) -> PermilleError:
     if isinstance(error, duckdb.OutOfMemoryException):
         return limits.too_much_memory()
-    if isinstance(error, duckdb.IOException) or _LOST_STREAM in str(error):
+    if is_unread(error):
         return unread_table(error)
     return _wrong(str(error))
 

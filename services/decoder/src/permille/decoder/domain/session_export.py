@@ -19,7 +19,7 @@ from permille.decoder.domain.interruptible import interruptible
 from permille.decoder.domain.manifest import other_name
 from permille.decoder.domain.scratch_room import room_in, scratch_full
 from permille.decoder.domain.session_rows import SessionRows, open_rows
-from permille.decoder.domain.unread_table import unread_table
+from permille.decoder.domain.unread_table import is_unread, unread_table
 from permille.mesh.errors import DeadlineExceeded, InvalidArgument, NotFound
 from permille.mesh.table_schemas import SCHEMAS
 from permille.mesh.tables import Tables
@@ -114,6 +114,8 @@ class SessionExports:
                     # What finds no place in memory it puts there.
                     raise scratch_full(self._scratch, str(error).partition("\n")[0]) from error
                 except (duckdb.Error, OSError) as error:
+                    if not is_unread(error):
+                        raise
                     raise unread_table(error) from error
         await hand_over(ExportPiece(b"", omitted, deeper))
 

@@ -5,13 +5,21 @@ from __future__ import annotations
 import re
 from urllib.parse import unquote
 
+import duckdb
 from permille.mesh.errors import PermilleError, PermissionDenied, Unavailable
 from permille.mesh.exhausted import exhausted
 from permille.mesh.table_errors import is_denied
 from permille.mesh.whole_sessions import session_of
 
+# What duckdb says of an Arrow stream that ended with an error: a file of the table is gone.
+_LOST_STREAM = "reading the stream registered as"
 # Where the store is nobody is told who may only ask.
 _FILE = re.compile(r"day=[^/'\"\s]+/session_id=[^/'\"\s]+/[^/'\"\s]+\.parquet")
+
+
+def is_unread(error: Exception) -> bool:
+    """Whether it says so, of those of DuckDB and of files."""
+    return isinstance(error, duckdb.IOException | OSError) or _LOST_STREAM in str(error)
 
 
 def unread_table(error: Exception) -> PermilleError:

@@ -39,10 +39,13 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
                 (left < u64::from(block.instructions)).then_some(left as u16)
             }
         };
-        // No more runs than that branch.
-        let stops = matches!(block.exit, Exit::Jump | Exit::Call)
-            && self.events.disable_ahead().is_some_and(|ip| self.leaves(&block, ip));
-        match count.filter(|&count| !stops || count < block.instructions).or(stops.then_some(0)) {
+        let count = match count {
+            Some(within) if within < block.instructions => count,
+            // No more runs than its branch.
+            _ if self.disables_behind_notes(&block) => Some(0),
+            _ => count,
+        };
+        match count {
             None => Ok(Ahead::Run),
             Some(0) => {
                 (self.pending, self.resumed_at_note) = (None, false);

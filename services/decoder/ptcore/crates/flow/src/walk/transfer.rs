@@ -95,6 +95,12 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
         }
     }
 
+    /// The same where notes wait in front of what disables it.
+    pub(super) fn disables_behind_notes(&self, block: &CodeBlock) -> bool {
+        matches!(block.exit, Exit::Jump | Exit::Call)
+            && self.events.disable_ahead().is_some_and(|ip| self.leaves(block, ip))
+    }
+
     /// Whether direct branches may disable tracing and not say where they lead: out of the filtered addresses alone.
     pub(super) fn direct_branches_disable(&self) -> bool {
         self.config.errata.skl014 && !self.config.filter.is_empty()
