@@ -10,6 +10,8 @@ use object::{SymbolFlags, SymbolIndex};
 
 /// Files may list one table over and over.
 const MAX_RELOCATIONS: usize = 1 << 20;
+/// The file is copied for them: no program of 32 bits has a larger one.
+const MAX_SIZE: usize = 1 << 28;
 /// Of the displacement, behind the opcode.
 const FIELD: usize = 4;
 /// No instruction begins so.
@@ -25,7 +27,8 @@ pub struct Completed {
 /// `None` where no branch of the file is completed. What it defines itself is what is called, though the program may have a
 /// function of that name, too.
 pub fn completed(file: &File<'_>, bytes: &[u8], segments: &Segments) -> Option<Completed> {
-    let relocations = (file.architecture() == Architecture::I386).then(|| file.dynamic_relocations()).flatten()?;
+    let may_have = file.architecture() == Architecture::I386 && bytes.len() <= MAX_SIZE;
+    let relocations = may_have.then(|| file.dynamic_relocations()).flatten()?;
     let branches = relocations.take(MAX_RELOCATIONS).filter_map(|(place, relocation)| {
         let (start, field) = branch(bytes, segments, place, &relocation)?;
         let RelocationTarget::Symbol(symbol) = relocation.target() else { return None };
