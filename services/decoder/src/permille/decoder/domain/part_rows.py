@@ -170,8 +170,9 @@ class SegmentRows:
 
     def add(self, calls: Columns, functions: Columns, losses: Columns) -> None:
         """A batch as ptcore hands it out, by any of its threads."""
+        # It may ask the store: nobody else waits for that.
+        self._part.require_wanted()
         with self._part.one_by_one:
-            self._part.require_wanted()
             self._add(calls, functions, losses)
 
     def _add(self, calls: Columns, functions: Columns, losses: Columns) -> None:
